@@ -12,18 +12,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // TestMain runs many tests at once: one after the other, the tests would take 250 s, mostly waiting for simulated
@@ -48,18 +47,6 @@ func (s *screen) await(t *testing.T, text string) {
 	rttest.Eventually(t, strconv.Quote(text), func() bool { return strings.Contains(s.String(), text) })
 }
 
-// hands are joints that an operator moves; under torque they follow their goal.
-type hands struct{ raw [6]atomic.Int32 }
-
-func (h *hands) Goal(_ rt.Instant, joint, raw int)   { h.raw[joint].Store(int32(raw)) }
-func (h *hands) Present(_ rt.Instant, joint int) int { return int(h.raw[joint].Load()) }
-func (h *hands) Torque(_ rt.Instant, _ int, on bool) {}
-func (h *hands) all(raw int) {
-	for j := range h.raw {
-		h.raw[j].Store(int32(raw))
-	}
-}
-
 func named(t testing.TB, name string) robot.Robot {
 	t.Helper()
 	return rttest.Must(robot.ByName(name))(t)
@@ -70,15 +57,9 @@ func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Co
 	t.Helper()
 	rttest.RealTime(t) // a simulated motor counts as missing while it has no processor
 	if cfg.Servos == nil {
-		for _, m := range r.Motors {
-			cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
-		}
+		cfg.Servos = device.SimBus(r, nil, nil).Servos
 	}
-	bus, err := servosim.Open(cfg)
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, cfg)
 	out := new(screen)
 	place := device.Place{Bus: bus.Path(), Robot: r, ID: "black", Calibration: filepath.Join(t.TempDir(), "black.json")}
 	return bus, Config{Place: place, In: strings.NewReader(""), Out: out}, out

@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // calibration is a simulated arm in an operator's hands, and the command that calibrates it.
@@ -39,7 +40,7 @@ type calibration struct {
 func inHands(t *testing.T, name string, at, noise int) *calibration {
 	t.Helper()
 	k := &calibration{h: new(led)}
-	k.h.all(at)
+	k.h.All(at)
 	k.bus, k.cfg, _ = simArm(t, named(t, name), servosim.Config{Plant: k.h, Noise: noise})
 	return k
 }
@@ -93,13 +94,13 @@ func (k *calibration) wait(t *testing.T) error {
 
 // led are joints in an operator's hands. They count the readings, for which lead waits.
 type led struct {
-	hands
+	servosimtest.Shafts
 	reads [6]atomic.Int32
 }
 
 func (h *led) Present(now rt.Instant, joint int) int {
 	h.reads[joint].Add(1)
-	return h.hands.Present(now, joint)
+	return h.Shafts.Present(now, joint)
 }
 
 // lead moves the joints from point to point in steps that a hand can make. The command reads each step several times.
@@ -107,11 +108,11 @@ func (k *calibration) lead(t *testing.T, points ...int) {
 	t.Helper()
 	const step, looks = 300, 8
 	h := k.h
-	at := int(h.raw[0].Load())
+	at := int(h.Raw[0].Load())
 	for _, to := range points {
 		for at != to {
 			at += min(max(to-at, -step), step)
-			h.all(at)
+			h.All(at)
 			var before [6]int32
 			for j := range before {
 				before[j] = h.reads[j].Load()
@@ -155,7 +156,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		k := inHands(t, name, 3000, 0)
 		k.start(t, "middle of its range")
-		k.h.all(3600) // the arm moves while a person puts it down
+		k.h.All(3600) // the arm moves while a person puts it down
 		k.enter()
 		k.out.await(t, "move every joint")
 		k.lead(t, 3100, 6100, 3600)
@@ -189,7 +190,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "koch", 4000, 0)
-	k.h.all(4196)
+	k.h.All(4196)
 	k.begin(t)
 	k.lead(t, 3000, 5500, 4196)
 	if e := k.end(t)["elbow_flex"]; e.HomingOffset != 2047-100 || e.RangeMin != 2047-1196 || e.RangeMax != 2047+1304 {
@@ -209,7 +210,7 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 			registers(t, k.cfg, 5, map[table.Register]int{table.Phase: phase() | table.PhaseMultiTurn})
 		} else {
 			registers(t, k.cfg, 2, map[table.Register]int{table.SecondaryID: 5})
-			k.h.raw[4].Store(2500) // its offset is not that of motor 2
+			k.h.Raw[4].Store(2500) // its offset is not that of motor 2
 		}
 		k.begin(t)
 		k.lead(t, 1000, 2200, 1500)
@@ -541,7 +542,7 @@ func TestCalibrateOfTwoMotorsOfAJoint(t *testing.T) {
 	file := rttest.WriteFile(t, t.TempDir(), "arm.yaml", `{name: arm, calibration: [arm], baud: 1000000, motors: [
   {name: a, id: 1, shadow: 2, model: xl430-w250, norm: degrees, max_velocity: 100}]}`)
 	f := new(facing)
-	f.all(3000)
+	f.All(3000)
 	k := &calibration{h: &f.led}
 	servos := []servosim.Servo{{ID: 1, Model: "xl430-w250"}, {ID: 2, Model: "xl430-w250"}}
 	k.bus, k.cfg, _ = simArm(t, named(t, file), servosim.Config{Plant: f, Servos: servos})

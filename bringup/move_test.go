@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // Goal: a move names the joints that it first moves into their range, even those that the command does not name.
@@ -76,7 +77,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 
 // tired are joints that move at ten degrees a second, however far their goal is.
 type tired struct {
-	hands
+	servosimtest.Shafts
 	seen [6]atomic.Int64
 	goal [6]atomic.Int32
 }
@@ -86,18 +87,18 @@ func (p *tired) Goal(_ rt.Instant, joint, raw int) { p.goal[joint].Store(int32(r
 func (p *tired) Present(now rt.Instant, joint int) int {
 	const perSecond = 114
 	steps := int32(now.Sub(rt.Instant(p.seen[joint].Load())).Seconds() * perSecond)
-	if at := p.raw[joint].Load(); steps > 0 {
+	if at := p.Raw[joint].Load(); steps > 0 {
 		p.seen[joint].Store(int64(now))
-		p.raw[joint].Store(at + min(max(p.goal[joint].Load()-at, -steps), steps))
+		p.Raw[joint].Store(at + min(max(p.goal[joint].Load()-at, -steps), steps))
 	}
-	return p.hands.Present(now, joint)
+	return p.Shafts.Present(now, joint)
 }
 
 // A move continues while the joint comes nearer, even at a lower speed than requested.
 func TestMoveOfATiredJoint(t *testing.T) {
 	t.Parallel()
 	plant := new(tired)
-	plant.all(2047)
+	plant.All(2047)
 	for j := range plant.goal {
 		plant.goal[j].Store(2047)
 	}

@@ -14,17 +14,14 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // torquedArm returns a simulated arm with all motors under torque, as a killed edge leaves it.
 func torquedArm(t *testing.T) *servosim.Bus {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(b.Close)
+	b := servosimtest.Open(t, servosim.Config{})
 	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
 	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())

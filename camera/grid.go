@@ -1,6 +1,7 @@
 package camera
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -46,4 +47,45 @@ func (g Grid) First(now rt.Instant) uint64 {
 		k++
 	}
 	return k
+}
+
+// Paced is the part of a Source that has no device: it waits for the instants of its frames. Grab calls Wait.
+type Paced struct {
+	clock  rt.Clock
+	format Format
+	grid   Grid
+	next   uint64 // number of the next frame; owner: the capture thread
+	closed atomic.Bool
+}
+
+// NewPaced returns a Paced whose frames begin now, at the format's rate.
+func NewPaced(clock rt.Clock, format Format) *Paced {
+	return &Paced{clock: clock, format: format, grid: Grid{Origin: clock.Now(), FPS: format.FPS}}
+}
+
+// Format returns the format of the frames.
+func (p *Paced) Format() Format { return p.format }
+
+// Wait sleeps until the next frame's instant, and sets all of dst but its pixels. A late caller skips frames.
+//
+//rt:noalloc
+func (p *Paced) Wait(dst *Frame) error {
+	if p.closed.Load() {
+		return ErrClosed
+	}
+	k, at := p.grid.Sleep(p.clock, p.next)
+	if p.closed.Load() {
+		return ErrClosed
+	}
+	dst.Format = p.format
+	dst.Sequence = k
+	dst.At = at
+	p.next = k + 1
+	return nil
+}
+
+// Close makes a sleeping Wait return ErrClosed at its frame's instant.
+func (p *Paced) Close() error {
+	p.closed.Store(true)
+	return nil
 }

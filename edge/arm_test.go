@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
@@ -62,11 +63,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-			if err != nil {
-				t.Skipf("no pseudo-terminals here: %v", err)
-			}
-			defer b.Close()
+			b := servosimtest.Open(t, servosim.Config{})
 			c := device.SimCalibration(r)
 			tt.change(t, b, c)
 			e := waitingEdge(io.Discard)
@@ -115,11 +112,7 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r := rttest.Must(robot.ByName("so101"))(t)
-	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(b.Close)
+	b := servosimtest.Open(t, servosim.Config{})
 	mute(b, true)
 	return r, b
 }

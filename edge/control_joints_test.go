@@ -43,7 +43,7 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	far := r.arm.Goal[0]
 	r.bus.at[0], r.bus.asleep = 7, true
 	r.bus.steps = 2
-	from := len(r.bus.writes)
+	from := r.writes()
 	r.step(4)
 	if first := r.bus.writes[from]; first[0] < 4 || first[0] > 10 {
 		t.Errorf("the first goal after waking is %v, want it within a step of 7, where the joint stands, not near %v",
@@ -72,23 +72,23 @@ func TestArmThatComesBack(t *testing.T) {
 			r.bus.restarted = 2
 		}
 		r.bus.at = [testDOF]float32{-30, 20}
-		from := len(r.bus.writes)
+		from := r.writes()
 		r.step(1)
-		if r.arm.Phase != follow.Unarmed || len(r.bus.writes) != from {
-			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.arm.Phase, len(r.bus.writes)-from)
+		if r.arm.Phase != follow.Unarmed || r.writes() != from {
+			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.arm.Phase, r.writes()-from)
 		}
 		if why == hotplug.Restarted {
 			r.step(20)
-			if !r.operator.pause.Load() || len(r.bus.writes) != from {
+			if !r.operator.pause.Load() || r.writes() != from {
 				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.operator.pause.Load(),
-					len(r.bus.writes)-from)
+					r.writes()-from)
 			}
-			r.operator.pause.Store(false)
+			r.pause(false)
 		}
 		r.step(2)
 		r.answerEpisode(r.session.key, 50, r.session.episode)
 		r.step(6)
-		if len(r.bus.writes) == from || !r.bus.torque {
+		if r.writes() == from || !r.bus.torque {
 			t.Fatalf("%v: no goal after the next chunk; phase %v", why, r.arm.Phase)
 		}
 		if first := r.bus.writes[from]; first[0] < -33 || first[0] > -27 {
@@ -101,13 +101,13 @@ func TestArmThatComesBack(t *testing.T) {
 func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.answer(r.session.key, 20)
 	r.step(10)
 	if r.bus.torque || r.arm.Phase != follow.Unarmed {
 		t.Errorf("torque %v, phase %v while paused before the first chunk", r.bus.torque, r.arm.Phase)
 	}
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.bus.steps = 100
 	r.step(2)
 	r.answer(r.session.key, 20)
@@ -115,14 +115,14 @@ func TestNothingIsArmedWhilePaused(t *testing.T) {
 	if r.arm.Phase != follow.Arming {
 		t.Fatalf("phase %v, want the arming under way", r.arm.Phase)
 	}
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.step(1)
 	r.bus.steps = 0
 	r.step(10)
 	if r.bus.torque || r.arm.Phase != follow.Unarmed {
 		t.Errorf("torque %v, phase %v: a pause does not end the arming", r.bus.torque, r.arm.Phase)
 	}
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.step(2)
 	r.answer(r.session.key, 20)
 	r.step(3)

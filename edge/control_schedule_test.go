@@ -123,9 +123,9 @@ func TestTicksAreRecorded(t *testing.T) {
 		t.Errorf("%d actions in %d ticks, the last of epoch %d; want the %d that ran, and epoch 2", actions, ticks,
 			last.Epoch, r.stats.actions.Load())
 	}
-	if requests != r.stats.requests.Load() || joined != r.stats.chunks.Load() || dropped == "" {
+	if requests != r.requests() || joined != r.chunks() || dropped == "" {
 		t.Errorf("%d requests and %d chunks, dropped %q; want %d, %d and one dropped", requests, joined, dropped,
-			r.stats.requests.Load(), r.stats.chunks.Load())
+			r.requests(), r.chunks())
 	}
 	if want := map[string]string{
 		"request 1": "first", "request 2": "second", "chunk 1": "firstaa",
@@ -156,8 +156,8 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 		}
 		return nil
 	}}))(t)
-	if starved == 0 || starved != r.stats.starved.Load() {
-		t.Errorf("%d starved ticks on record, want %d", starved, r.stats.starved.Load())
+	if starved == 0 || starved != r.starved() {
+		t.Errorf("%d starved ticks on record, want %d", starved, r.starved())
 	}
 	r.serve(10, 3, 10)
 	r.bus.silent = 3
@@ -165,22 +165,22 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	if r.stats.starvedBus.Load() == 0 {
 		t.Error("no tick of a silent bus is starved")
 	}
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.step(1)
-	before := r.stats.starved.Load()
+	before := r.starved()
 	r.step(20)
-	rttest.Want(t, r.stats.starved.Load(), before, "a pause starves")
-	r.operator.pause.Store(false)
+	rttest.Want(t, r.starved(), before, "a pause starves")
+	r.pause(false)
 	r.bus.silent = 0
 	r.serve(10, 3, 10)
-	before = r.stats.starved.Load()
+	before = r.starved()
 	r.operator.resets.Add(1)
 	most := uint64(r.degradedAfter / testPeriod)
 	r.step(2)
 	rttest.Want(t, r.stats.starvedStart.Load(), 2, "ticks before the first chunk")
 	r.step(int(2 * most))
 	rttest.Want(t, r.stats.starvedStart.Load(), most, "ticks that a chunk may take")
-	rttest.Want(t, r.stats.starved.Load()-before, 2+2*most, "ticks without an action")
+	rttest.Want(t, r.starved()-before, 2+2*most, "ticks without an action")
 }
 
 // Goal: record.RunStates has the names of the run's states, in their order.
@@ -219,10 +219,10 @@ func TestInterpolatedTicks(t *testing.T) {
 	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))(t)
 	r.core.Stages, r.slope = shape, 1
 	r.serve(201, 3, 10)
-	if n := r.core.Schedule.View().N; n < 95 || n > 101 {
+	if n := r.view().N; n < 95 || n > 101 {
 		t.Errorf("%d actions in 201 ticks, want about 98", n)
 	}
-	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks")
+	rttest.Want(t, r.starved(), 0, "starved ticks")
 	snap, _, _ := r.out.Snapshots.Front()
 	if want := time.Duration(2*snap.Ask.Runway) * testPeriod; snap.Runway != want || snap.Ask.Runway == 0 {
 		t.Errorf("runway %v for %d actions, want %v", snap.Runway, snap.Ask.Runway, want)
@@ -280,8 +280,8 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 			due[r.index+3] = last
 		}
 	}
-	if degraded || r.stats.chunks.Load() < 5 {
-		t.Errorf("degraded %v with %d chunks, want never", degraded, r.stats.chunks.Load())
+	if degraded || r.chunks() < 5 {
+		t.Errorf("degraded %v with %d chunks, want never", degraded, r.chunks())
 	}
 }
 
@@ -292,7 +292,7 @@ func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
 	r.actions = testHorizon / 2
 	r.answer(r.request(), 10)
 	r.step(1)
-	if size, n := r.core.Schedule.View().Size, r.stats.chunks.Load(); size != testHorizon/2 || n != 1 {
+	if size, n := r.view().Size, r.chunks(); size != testHorizon/2 || n != 1 {
 		t.Errorf("%d actions of %d chunks, want %d of 1; dropped: %v", size, n, testHorizon/2, r.drops())
 	}
 }

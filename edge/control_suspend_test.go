@@ -26,13 +26,13 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	r.serve(60, 3, 10)
 	r.request()
 	asked, episode := r.session.key, r.session.episode
-	if left := r.core.Schedule.View().Size; left < 5 || r.run.state != stateStreaming {
+	if left := r.view().Size; left < 5 || r.run.state != stateStreaming {
 		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.run.state)
 	}
 	slept := rt.NewSuspension(r.time)
 	r.time.Suspend(3 * time.Hour)
 	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // the motors hold other goals than those that they got last
-	n := len(r.bus.writes)
+	n := r.writes()
 	r.wake(slept)
 	r.answerEpisode(asked, 40, episode)
 	r.step(1)
@@ -45,17 +45,17 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 		t.Errorf("awake since %v, want the instant of waking: pictures from before it are not used", awake)
 	}
 	told := len(r.told(event.Suspended))
-	if r.stats.chunks.Load() == 0 || r.session.episode == episode || told != 1 {
+	if r.chunks() == 0 || r.session.episode == episode || told != 1 {
 		t.Errorf("episode %d, was %d; %d events; want another, and one", r.session.episode, episode, told)
 	}
 	r.step(5)
 	if r.session.key == asked {
 		t.Fatal("it does not ask again")
 	}
-	n = len(r.bus.writes)
+	n = r.writes()
 	r.answerEpisode(r.session.key, 30, r.session.episode)
 	r.step(4)
-	if len(r.bus.writes) == n {
+	if r.writes() == n {
 		t.Fatal("it does not go on")
 	}
 	last := [testDOF]float32{-20, 20}

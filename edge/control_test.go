@@ -191,6 +191,19 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	return r
 }
 
+// writes counts the goals that were sent to the arm.
+func (r *rig) writes() int { return len(r.bus.writes) }
+
+// requests, starved and chunks return counters of the run.
+func (r *rig) requests() uint64 { return r.stats.requests.Load() }
+func (r *rig) starved() uint64  { return r.stats.starved.Load() }
+func (r *rig) chunks() uint64   { return r.stats.chunks.Load() }
+
+func (r *rig) view() chunk.View { return r.core.Schedule.View() }
+
+// pause is the operator's command, or its end.
+func (r *rig) pause(on bool) { r.operator.pause.Store(on) }
+
 // openSession opens a session of this epoch.
 func (r *rig) openSession(epoch uint32) {
 	r.in.Open(&uplink.Session{Session: record.Session{Epoch: epoch}})
@@ -270,11 +283,11 @@ func (r *rig) serve(n, delay int, value float32) {
 func TestTorqueIsUntouchedBeforeTheFirstChunk(t *testing.T) {
 	r := newRig(t)
 	r.step(20)
-	if r.bus.torque || len(r.bus.writes) != 0 || r.stats.starved.Load() != 0 {
-		t.Errorf("before a chunk: torque %v, %d writes, %d starved, want none", r.bus.torque, len(r.bus.writes),
-			r.stats.starved.Load())
+	if r.bus.torque || r.writes() != 0 || r.starved() != 0 {
+		t.Errorf("before a chunk: torque %v, %d writes, %d starved, want none", r.bus.torque, r.writes(),
+			r.starved())
 	}
-	if r.stats.requests.Load() == 0 {
+	if r.requests() == 0 {
 		t.Error("no request was sent")
 	}
 }
@@ -284,7 +297,7 @@ func TestTorqueIsUntouchedBeforeTheFirstChunk(t *testing.T) {
 func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	if got := r.stats.requests.Load(); got != 1 {
+	if got := r.requests(); got != 1 {
 		t.Fatalf("requests after the first tick = %d, want 1", got)
 	}
 	r.answer(1, 20)
@@ -321,8 +334,8 @@ func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
 func TestSteadyStreamNeverStarves(t *testing.T) {
 	r := newRig(t)
 	r.serve(300, 3, 10)
-	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks")
-	if got := r.core.Schedule.View().N; got < 290 {
+	rttest.Want(t, r.starved(), 0, "starved ticks")
+	if got := r.view().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
 	}
 }
@@ -341,7 +354,7 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 	r.step(2)
 	r.answer(r.session.key, 10)
 	r.step(1)
-	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks after one lost chunk")
+	rttest.Want(t, r.starved(), 0, "starved ticks after one lost chunk")
 }
 
 // Goal: an answer has been due since the first request after the newest chunk, however often the
@@ -352,9 +365,9 @@ func TestAnAnswerIsDueSinceTheFirstRequest(t *testing.T) {
 	for r.out.AskedAt.Load() <= r.out.MergedAt.Load() {
 		r.step(1)
 	}
-	first, sent := r.out.AskedAt.Load(), r.stats.requests.Load()
+	first, sent := r.out.AskedAt.Load(), r.requests()
 	r.step(40)
-	if got := r.stats.requests.Load(); got < sent+2 {
+	if got := r.requests(); got < sent+2 {
 		t.Fatalf("%d requests without an answer, want at least two more than %d", got, sent)
 	}
 	if got := r.out.AskedAt.Load(); got != first {
@@ -370,12 +383,12 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	if r.run.state != stateStalled {
 		t.Fatalf("state %v, want STALLED", r.run.state)
 	}
-	if r.arm.Goal[0] != goal || r.stats.starved.Load() == 0 {
-		t.Errorf("goal %v starved %d, want %v held and counted", r.arm.Goal[0], r.stats.starved.Load(), goal)
+	if r.arm.Goal[0] != goal || r.starved() == 0 {
+		t.Errorf("goal %v starved %d, want %v held and counted", r.arm.Goal[0], r.starved(), goal)
 	}
-	n := len(r.bus.writes)
+	n := r.writes()
 	r.step(1)
-	if len(r.bus.writes) != n {
+	if r.writes() != n {
 		t.Error("holding writes a goal, which is not safe to send again: reading feeds the servos' own watchdogs")
 	}
 	r.answer(r.session.key, 12)
@@ -392,34 +405,34 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 		r.core.MaxAge = (testHorizon + 20) * testPeriod
 		change(r)
 		r.serve(40, 3, 10)
-		for end := r.stats.starved.Load(); r.stats.starved.Load() == end; {
+		for end := r.starved(); r.starved() == end; {
 			r.step(1)
 		}
-		return r, len(r.bus.writes)
+		return r, r.writes()
 	}
 	r, before := dry(func(*rig) {})
 	last := r.arm.Goal[0]
 	r.step(30)
-	n := uint64(len(r.bus.writes) - before + 1)
-	if got := r.stats.repeated.Load(); got == 0 || got != n || got > 20 || r.stats.starved.Load() < 30 {
+	n := uint64(r.writes() - before + 1)
+	if got := r.stats.repeated.Load(); got == 0 || got != n || got > 20 || r.starved() < 30 {
 		t.Errorf("%d goals in 30 starved ticks, %d counted; want some, until the action is too old", n, got)
 	}
 	if r.arm.Goal[0] != last || r.run.state != stateStalled {
 		t.Errorf("goal %v, was %v, state %v", r.arm.Goal[0], last, r.run.state)
 	}
 	r, before = dry(func(r *rig) {})
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.step(2)
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.step(5)
-	rttest.Want(t, len(r.bus.writes)-before, 0, "goals after a pause (none: the action is from before the pause)")
+	rttest.Want(t, r.writes()-before, 0, "goals after a pause (none: the action is from before the pause)")
 	r, before = dry(func(r *rig) {})
 	r.operator.resets.Add(1)
 	r.step(5)
-	rttest.Want(t, len(r.bus.writes)-before, 0, "goals after a new episode")
+	rttest.Want(t, r.writes()-before, 0, "goals after a new episode")
 	r, before = dry(func(r *rig) { r.repeats = false })
 	r.step(20)
-	if n := len(r.bus.writes) - before; n != 0 || r.stats.repeated.Load() != 0 {
+	if n := r.writes() - before; n != 0 || r.stats.repeated.Load() != 0 {
 		t.Errorf("%d goals with --fallback hold, want none", n)
 	}
 }
@@ -433,11 +446,11 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 	r.serve(40, 3, 10)
 	rttest.Want(t, r.run.state, stateStreaming, "one joint is held: state")
 	r.bus.says.Hold = 1<<testDOF - 1
-	before := len(r.bus.writes)
+	before := r.writes()
 	r.serve(60, 3, 20)
-	if r.run.state != stateStalled || len(r.bus.writes) > before+1 || r.stats.heldAll.Load() < 50 {
+	if r.run.state != stateStalled || r.writes() > before+1 || r.stats.heldAll.Load() < 50 {
 		t.Errorf("state %v after %d goals, %d ticks counted, want STALLED and none", r.run.state,
-			len(r.bus.writes)-before, r.stats.heldAll.Load())
+			r.writes()-before, r.stats.heldAll.Load())
 	}
 	r.bus.silent = 1
 	r.step(1)
@@ -459,11 +472,11 @@ func TestOldActionsNeverRun(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.core.MaxAge = 5 * testPeriod
-	n := r.core.Schedule.View().N
+	n := r.view().N
 	r.step(10)
-	if r.stats.tooOld.Load() == 0 || r.core.Schedule.View().N > n+5 {
+	if r.stats.tooOld.Load() == 0 || r.view().N > n+5 {
 		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n,
-			r.core.Schedule.View().N)
+			r.view().N)
 	}
 }
 
@@ -505,19 +518,19 @@ func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge
 		r = newRig(t)
-		if r.serve(40+n, 3, 10); r.core.Schedule.View().Size > testHorizon-testSMin+1 {
+		if r.serve(40+n, 3, 10); r.view().Size > testHorizon-testSMin+1 {
 			break
 		}
 	}
-	asked := r.stats.requests.Load()
-	r.operator.pause.Store(true)
+	asked := r.requests()
+	r.pause(true)
 	r.step(5)
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.step(1)
-	if left := r.core.Schedule.View().Size; left <= testHorizon-testSMin {
+	if left := r.view().Size; left <= testHorizon-testSMin {
 		t.Fatalf("%d actions left: the trigger would ask anyway", left)
 	}
-	rttest.Want(t, r.stats.requests.Load()-asked, 1, "requests until the first tick after a pause")
+	rttest.Want(t, r.requests()-asked, 1, "requests until the first tick after a pause")
 }
 
 func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
@@ -531,20 +544,20 @@ func TestLinkLossAndReturn(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.in.Lose()
-	sent := r.stats.requests.Load()
+	sent := r.requests()
 	r.step(8)
-	if r.run.state != stateReconnecting || r.stats.requests.Load() != sent {
+	if r.run.state != stateReconnecting || r.requests() != sent {
 		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.run.state,
-			r.stats.requests.Load()-sent)
+			r.requests()-sent)
 	}
-	if r.stats.starved.Load() != 0 {
+	if r.starved() != 0 {
 		t.Error("starved although actions were left")
 	}
 	r.openSession(2)
 	r.step(1)
-	if r.run.state != stateConnecting || r.stats.requests.Load() != sent+1 {
+	if r.run.state != stateConnecting || r.requests() != sent+1 {
 		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state,
-			r.stats.requests.Load()-sent)
+			r.requests()-sent)
 	}
 	r.answer(r.session.key, 10)
 	r.step(1)
@@ -616,8 +629,8 @@ func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 	r.step(3)
 	r.drive.Leave(drive.Operator)
 	r.step(1)
-	if !r.drive.Stopped() || len(r.bus.writes) != 0 {
-		t.Errorf("stop %v, %d writes, want true and none", r.drive.Stopped(), len(r.bus.writes))
+	if !r.drive.Stopped() || r.writes() != 0 {
+		t.Errorf("stop %v, %d writes, want true and none", r.drive.Stopped(), r.writes())
 	}
 }
 
@@ -662,9 +675,9 @@ func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 			a.Body.ChunkRobot, a.Body.ChunkModel = m, m
 			r.in.Answers.Publish(tt.break_(r, a))
 			r.step(1)
-			if got := r.stats.dropped[tt.reason].Load(); got != 1 || r.stats.chunks.Load() != 0 {
+			if got := r.stats.dropped[tt.reason].Load(); got != 1 || r.chunks() != 0 {
 				t.Errorf("%s: %d dropped as %q, %d merged; want 1 and 0 (all: %v)", tt.name, got, dropNames[tt.reason],
-					r.stats.chunks.Load(), r.drops())
+					r.chunks(), r.drops())
 			}
 		})
 	}
@@ -673,7 +686,7 @@ func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 // Goal: no observation leaves while its answer could not be used.
 func TestNoObservationLeaves(t *testing.T) {
 	for name, begin := range map[string]func(*rig){
-		"an operator pauses":         func(r *rig) { r.operator.pause.Store(true) },
+		"an operator pauses":         func(r *rig) { r.pause(true) },
 		"a joint is silent":          func(r *rig) { r.bus.silent = 1 },
 		"the bus is silent":          func(r *rig) { r.bus.silent = 3 },
 		"a camera has shown nothing": func(r *rig) { r.missing.Store(1) },
@@ -686,9 +699,9 @@ func TestNoObservationLeaves(t *testing.T) {
 		r.request()
 		begin(r)
 		r.step(11) // long enough for a joint to become frozen
-		asked := r.stats.requests.Load()
+		asked := r.requests()
 		r.step(10) // the last request is unanswered: the trigger would repeat it
-		rttest.Want(t, r.stats.requests.Load()-asked, 0, "%s: requests", name)
+		rttest.Want(t, r.requests()-asked, 0, "%s: requests", name)
 	}
 }
 

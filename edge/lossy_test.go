@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // Goal: a bus whose cable loses replies is not refused as slow. Up to a bound of losses the run
@@ -52,11 +53,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 							Probability: &share})
 					}
 				}
-				b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-				if err != nil {
-					t.Skipf("no pseudo-terminals here: %v", err)
-				}
-				defer b.Close()
+				b := servosimtest.Open(t, servosim.Config{})
 				arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
 					Calibration: device.SimCalibration(r)}))(t)
 				defer arm.Close()
@@ -68,7 +65,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 				// above the cycles of a busy machine.
 				e := &Edge{cfg: Config{FPS: 31}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(&log, nil))}
 				e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}
-				err = e.measureBuses(t.Context())
+				err := e.measureBuses(t.Context())
 				said := log.String()
 				if err != nil {
 					said += err.Error()
@@ -103,15 +100,12 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	r := rttest.Must(robot.ByName("so101"))(t)
 	for until, want := range map[time.Duration]string{2 * time.Second: "", time.Hour: "other programs delay this one"} {
 		t.Run(until.String(), func(t *testing.T) {
-			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-			if err != nil {
-				t.Skipf("no pseudo-terminals here: %v", err)
-			}
-			defer b.Close()
+			b := servosimtest.Open(t, servosim.Config{})
 			arm := openBusy(t, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 			defer arm.Close()
 			e := &Edge{cfg: Config{FPS: 40}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 			e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}
+			var err error
 			for range 5 { // this machine may be busy itself
 				rttest.Do(t, b.Inject(servosim.Script{Faults: []servosim.Fault{
 					{Kind: "late", By: 15 * time.Millisecond, Probability: new(0.05), Until: until},
@@ -133,15 +127,7 @@ func TestABusyMachineIsNotASlowLeader(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
 	r := rttest.Must(robot.ByName("so101_leader"))(t)
-	sim := servosim.Config{Clock: rt.KernelClock()}
-	for _, m := range r.Motors {
-		sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
-	}
-	b, err := servosim.Open(sim)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	defer b.Close()
+	b := servosimtest.Open(t, device.SimBus(r, nil, rt.KernelClock()))
 	place := device.Place{Bus: b.Path(), Robot: r, Calibration: filepath.Join(t.TempDir(), "leader.json")}
 	rttest.Do(t, device.SimCalibration(r).Save(place.Calibration))
 	opening := drive.LeaderOpening{

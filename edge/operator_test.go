@@ -17,28 +17,28 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size := r.core.Schedule.View().Size
-	n := r.core.Schedule.View().N
+	size := r.view().Size
+	n := r.view().N
 	goal := r.arm.Goal[0]
-	asked := r.stats.requests.Load()
-	r.operator.pause.Store(true)
+	asked := r.requests()
+	r.pause(true)
 	r.step(500) // longer than degradedAfter and maxOffline
-	if r.core.Schedule.View().Size != size || r.core.Schedule.View().N != n || r.arm.Goal[0] != goal ||
-		r.stats.requests.Load() != asked {
+	if r.view().Size != size || r.view().N != n || r.arm.Goal[0] != goal ||
+		r.requests() != asked {
 		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size,
-			r.core.Schedule.View().Size, n, r.core.Schedule.View().N, goal, r.arm.Goal[0],
-			r.stats.requests.Load()-asked)
+			r.view().Size, n, r.view().N, goal, r.arm.Goal[0],
+			r.requests()-asked)
 	}
-	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
-		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
+	if r.starved() != 0 || r.run.state != stateStreaming {
+		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.starved(), r.run.state)
 	}
 	if since := r.time.Now().Sub(rt.Instant(r.out.MergedAt.Load())); since > testPeriod {
 		t.Errorf("pause: the link misses an answer for %v, want for none", since)
 	}
 	r.core.MaxAge = 0
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.step(1)
-	rttest.Want(t, r.core.Schedule.View().N, n+1, "resume: n")
+	rttest.Want(t, r.view().N, n+1, "resume: n")
 }
 
 func TestResetBeginsAnEpisode(t *testing.T) {
@@ -47,8 +47,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	before := r.session.key
 	r.operator.resets.Add(1)
 	r.step(1)
-	if r.session.episode != 2 || r.core.Schedule.View().Size != 0 || r.stats.episode.Load() != 2 {
-		t.Fatalf("episode %d with %d actions left, want 2 and none", r.session.episode, r.core.Schedule.View().Size)
+	if r.session.episode != 2 || r.view().Size != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.session.episode, r.view().Size)
 	}
 	if r.session.key != before+1 {
 		t.Fatalf("%d requests in the resetting tick, want 1", r.session.key-before)

@@ -92,9 +92,9 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	r.in.Answers.Back().Body.InferenceMs = 3_600_000
 	r.answer(1, 6)
 	r.step(2)
-	if r.stats.chunks.Load() != 1 || r.core.MaxAge != uplink.DefaultMaxActionAge {
+	if r.chunks() != 1 || r.core.MaxAge != uplink.DefaultMaxActionAge {
 		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v",
-			r.stats.chunks.Load(), r.core.MaxAge, uplink.DefaultMaxActionAge)
+			r.chunks(), r.core.MaxAge, uplink.DefaultMaxActionAge)
 	}
 }
 
@@ -147,8 +147,8 @@ func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 	r.step(2)
 	r.answer(1, 6)
 	r.step(4)
-	if r.stats.chunks.Load() != 1 || r.stats.actions.Load() == 0 {
-		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(),
+	if r.chunks() != 1 || r.stats.actions.Load() == 0 {
+		t.Errorf("%d chunks, %d actions, dropped %v", r.chunks(), r.stats.actions.Load(),
 			r.drops())
 	}
 	rttest.Want(t, r.run.state, stateReconnecting, "without a session the run")

@@ -18,17 +18,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // Goal: the arm of --bus sim counts as simulated, and so does an arm at a pseudo-terminal if all
 // cameras are simulated.
 func TestWhichArmIsReal(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "arm")
-	bus, err := servosim.Open(servosim.Config{Link: link})
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, servosim.Config{Link: link})
 	regular := rttest.WriteFile(t, t.TempDir(), "file", "")
 	for _, tt := range []struct {
 		bus     string
@@ -71,11 +68,7 @@ func TestWhichArmIsReal(t *testing.T) {
 func TestAFirstRunIsRemembered(t *testing.T) {
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	port := filepath.Join(t.TempDir(), "arm")
-	bus, err := servosim.Open(servosim.Config{Link: port})
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	servosimtest.Open(t, servosim.Config{Link: port})
 	so101 := rttest.Must(device.Robot("so101"))(t)
 	cfg := servo.ArmConfig{Path: port, Robot: so101, Calibration: device.SimCalibration(so101), Clock: rt.KernelClock()}
 	arm := rttest.Must(device.OpenArm(cfg))(t)

@@ -77,7 +77,7 @@ func TestTicksLeaveAView(t *testing.T) {
 	if age <= 0 || age > 1000 {
 		t.Errorf("the action is %v ms old", age)
 	}
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.bus.silent = 2
 	r.step(30)
 	l = show()

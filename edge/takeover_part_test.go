@@ -50,12 +50,12 @@ func TestTakeoverOfOnePart(t *testing.T) {
 		r.operator.correct.Store(true)
 		r.led(1, l)
 		l.pose.Joints = []float32{-40, -40}
-		asked := r.stats.requests.Load()
+		asked := r.requests()
 		buses[1].at[0]++ // a push of the other part: while that part holds, it gets no goal and stays at the new place
 		for range 60 {
 			l.pose.At = r.time.Now()
 			r.serve(1, 0, 0)
-			if key := r.session.key; r.stats.requests.Load() > asked {
+			if key := r.session.key; r.requests() > asked {
 				r.answerEpisode(key, 30, r.session.episode)
 			}
 		}
@@ -64,7 +64,7 @@ func TestTakeoverOfOnePart(t *testing.T) {
 				r.arm.Goal, tt.right)
 		}
 		rttest.Want(t, r.takeover.action[1], tt.right, "%v: the action on record has right at", tt.coupling)
-		if asks := r.stats.requests.Load() > asked; asks != tt.asks {
+		if asks := r.requests() > asked; asks != tt.asks {
 			t.Errorf("%v: requests while a person has left: %v, want %v", tt.coupling, asks, tt.asks)
 		}
 		if r.run.state == stateDead {

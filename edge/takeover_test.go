@@ -81,7 +81,7 @@ func (r *rig) led(n int, l *fakeLeader) {
 func (r *rig) handOver(t *testing.T, l *fakeLeader) {
 	t.Helper()
 	r.operator.correct.Store(true)
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.led(1, l)
 	if !l.actuated {
 		return
@@ -101,7 +101,7 @@ func (r *rig) handOver(t *testing.T, l *fakeLeader) {
 // giveBack ends the correction, as an operator's resume does.
 func (r *rig) giveBack(l *fakeLeader) {
 	r.operator.correct.Store(false)
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.led(1, l)
 }
 
@@ -116,17 +116,17 @@ func TestTakeover(t *testing.T) {
 	l := r.lead(true, -40, 10)
 	before := [testDOF]float32(r.arm.Goal)
 	asked := r.session.key
-	merged := r.stats.chunks.Load()
+	merged := r.chunks()
 	r.operator.correct.Store(true)
 	r.led(1, l)
-	writes, sent := len(r.bus.writes), r.stats.requests.Load()
+	writes, sent := r.writes(), r.requests()
 	r.answer(asked, 60) // the answer under way
 	r.led(20, l)
-	if len(r.bus.writes) != writes || r.stats.requests.Load() != sent || [testDOF]float32(r.arm.Goal) != before {
-		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes,
-			r.stats.requests.Load()-sent, r.arm.Goal, before)
+	if r.writes() != writes || r.requests() != sent || [testDOF]float32(r.arm.Goal) != before {
+		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", r.writes()-writes,
+			r.requests()-sent, r.arm.Goal, before)
 	}
-	rttest.Want(t, r.stats.chunks.Load()-merged, 0, "chunks that were under way are merged")
+	rttest.Want(t, r.chunks()-merged, 0, "chunks that were under way are merged")
 	if l.place != before || l.number != 1 {
 		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number,
 			before)
@@ -135,7 +135,7 @@ func TestTakeover(t *testing.T) {
 	l.pose.Order = 1
 	l.pose.Stiff = true
 	r.led(3, l)
-	if r.holder() != aligning || len(r.bus.writes) != writes {
+	if r.holder() != aligning || r.writes() != writes {
 		t.Fatalf("%v with a stiff leader, want it waited for", r.holder())
 	}
 	l.pose.Stiff, l.pose.Joints = false, []float32{before[0] + 5, before[1]}
@@ -147,8 +147,8 @@ func TestTakeover(t *testing.T) {
 	}
 	r.led(20, l)
 	rttest.Want(t, r.arm.Goal[0]-before[0], 5, "the follower is from where it was")
-	if r.stats.requests.Load() != sent || r.stats.starved.Load() != 0 || r.stats.corrected.Load() == 0 {
-		t.Errorf("%d requests, %d starved, %d corrected", r.stats.requests.Load()-sent, r.stats.starved.Load(),
+	if r.requests() != sent || r.starved() != 0 || r.stats.corrected.Load() == 0 {
+		t.Errorf("%d requests, %d starved, %d corrected", r.requests()-sent, r.starved(),
 			r.stats.corrected.Load())
 	}
 	l.pose.Joints = []float32{90, 100}
@@ -164,7 +164,7 @@ func TestTakeover(t *testing.T) {
 	}
 	held := [testDOF]float32(r.arm.Goal)
 	r.led(3, l)
-	if r.stats.requests.Load() == sent {
+	if r.requests() == sent {
 		t.Fatal("nothing is asked after it was given back")
 	}
 	if s, _, _ := r.out.Snapshots.Front(); s.Ask.Rows != 0 || !s.Start || s.Episode != r.session.episode {
@@ -284,11 +284,11 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	r, l := newLedRig(t, newSlowRig(t))
 	r.led(20, l)
 	r.step(int(leaderSilent/testPeriod) + 1)
-	held, writes := [testDOF]float32(r.arm.Goal), len(r.bus.writes)
+	held, writes := [testDOF]float32(r.arm.Goal), r.writes()
 	l.pose.Joints = []float32{60, 60}
 	r.step(30)
-	if len(r.bus.writes) != writes || r.holder() != correcting || r.drive.Stopped() {
-		t.Errorf("%d goals, %v, stop %v: want it held", len(r.bus.writes)-writes, r.holder(), r.drive.Stopped())
+	if r.writes() != writes || r.holder() != correcting || r.drive.Stopped() {
+		t.Errorf("%d goals, %v, stop %v: want it held", r.writes()-writes, r.holder(), r.drive.Stopped())
 	}
 	r.led(1, l)
 	if d := r.arm.Goal[0] - held[0]; d <= 0 || d > 1.5+1e-3 {
@@ -372,26 +372,26 @@ func TestPauseAndTakeover(t *testing.T) {
 	r, l := newLedRig(t, newRig(t))
 	l.pose.Joints = []float32{40, 40}
 	r.led(3, l)
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.operator.correct.Store(false)
 	r.led(1, l)
-	writes := len(r.bus.writes)
+	writes := r.writes()
 	r.led(20, l)
-	if r.holder() != paused || len(r.bus.writes) != writes || l.align {
-		t.Fatalf("%v, %d goals, want it paused", r.holder(), len(r.bus.writes)-writes)
+	if r.holder() != paused || r.writes() != writes || l.align {
+		t.Fatalf("%v, %d goals, want it paused", r.holder(), r.writes()-writes)
 	}
 	r.handOver(t, l)
 	l.pose.Joints = []float32{50, 50}
 	if r.led(20, l); r.arm.Goal[0] != 50 || l.number != 2 {
 		t.Errorf("goal %v, order %d, want the leader's 50 and the second one", r.arm.Goal, l.number)
 	}
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.operator.correct.Store(false)
 	r.led(2, l)
-	sent := r.stats.requests.Load()
+	sent := r.requests()
 	r.giveBack(l)
-	if r.led(2, l); r.holder() != autonomous || r.stats.requests.Load() == sent {
-		t.Errorf("%v, %d requests: want the policy asked", r.holder(), r.stats.requests.Load()-sent)
+	if r.led(2, l); r.holder() != autonomous || r.requests() == sent {
+		t.Errorf("%v, %d requests: want the policy asked", r.holder(), r.requests()-sent)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestAlignmentThatFails(t *testing.T) {
 func TestATakeoverThatDoesNotBegin(t *testing.T) {
 	r := newRig(t)
 	l := r.lead(false, 0, 0)
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.led(2, l)
 	e := &Edge{control: r.control, clock: r.time, drive: r.drive, cfg: Config{FPS: 100}}
 	_, err := e.correction(t.Context(), "")
@@ -458,7 +458,7 @@ func TestATakeoverThatWaitsForTheTick(t *testing.T) {
 		}
 		r.led(1, l)
 	}}
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.led(2, l)
 	l.pose.At = r.time.Now()
 	if _, err := e.correction(t.Context(), ""); err != nil || r.holder() != correcting {
@@ -500,13 +500,13 @@ func TestPushTakesOver(t *testing.T) {
 		t.Errorf("%v: a push before the arm was armed", r.holder())
 	}
 	r.serve(40, 3, 10)
-	r.operator.pause.Store(true)
+	r.pause(true)
 	r.led(2, l)
 	l.pose.Pushes = 2
 	if r.led(2, l); r.holder() != paused {
 		t.Errorf("%v: a push ended a pause", r.holder())
 	}
-	r.operator.pause.Store(false)
+	r.pause(false)
 	if r.led(2, l); r.holder() != autonomous {
 		t.Errorf("%v: an earlier push counts", r.holder())
 	}
@@ -524,13 +524,13 @@ func TestRestartDuringACorrection(t *testing.T) {
 	r.bus.back = hotplug.Restarted
 	r.bus.restarted = 1
 	r.bus.torque = false
-	writes := len(r.bus.writes)
+	writes := r.writes()
 	r.led(2, l)
 	r.operator.correct.Store(true) // some program requests a correction in spite of the refusal
-	r.operator.pause.Store(false)
+	r.pause(false)
 	r.led(20, l)
-	if r.bus.torque || len(r.bus.writes) != writes || r.holder() != paused {
-		t.Fatalf("torque %v, %d goals, %v, want it to wait", r.bus.torque, len(r.bus.writes)-writes, r.holder())
+	if r.bus.torque || r.writes() != writes || r.holder() != paused {
+		t.Fatalf("torque %v, %d goals, %v, want it to wait", r.bus.torque, r.writes()-writes, r.holder())
 	}
 	r.giveBack(l)
 	r.handOver(t, l)
@@ -550,10 +550,10 @@ func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 	r.bus.back = hotplug.Unplugged
 	r.bus.torque = false
 	r.bus.at = [testDOF]float32{-30, 20}
-	from := len(r.bus.writes)
+	from := r.writes()
 	l.pose.Joints = []float32{30, 30}
 	r.led(6, l)
-	if len(r.bus.writes) == from || !r.bus.torque {
+	if r.writes() == from || !r.bus.torque {
 		t.Fatalf("it does not go on: phase %v", r.arm.Phase)
 	}
 	if first := r.bus.writes[from]; first[0] < -30 || first[0] > -30+1.5+1e-3 {
@@ -566,15 +566,15 @@ func TestSuspendDuringACorrection(t *testing.T) {
 	r, l := newLedRig(t, newRig(t))
 	r.led(5, l)
 	l.pose.Joints = []float32{80, 80}
-	writes := len(r.bus.writes)
+	writes := r.writes()
 	l.pose.At = r.time.Now().Add(-time.Millisecond)
 	r.index++
 	r.tick(rt.Tick{Index: r.index, Deadline: r.time.Now(), Woke: r.time.Now(), Suspended: time.Hour})
-	if len(r.bus.writes) != writes {
-		t.Errorf("the follower was driven to %v, where the leader stood an hour ago", r.bus.writes[len(r.bus.writes)-1])
+	if r.writes() != writes {
+		t.Errorf("the follower was driven to %v, where the leader stood an hour ago", r.bus.writes[r.writes()-1])
 	}
 	r.time.SleepUntil(r.time.Now().Add(testPeriod))
-	if r.led(3, l); len(r.bus.writes) == writes {
+	if r.led(3, l); r.writes() == writes {
 		t.Error("it is not driven any more")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // simOf opens a robot's bus on the simulator.
@@ -25,11 +26,7 @@ func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 			cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name})
 		}
 	}
-	bus, err := servosim.Open(cfg)
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, cfg)
 	return bus
 }
 

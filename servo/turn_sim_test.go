@@ -3,7 +3,6 @@ package servo_test
 import (
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,26 +12,18 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
-
-// shafts is a plant whose shafts the test or the servos' goals move at once.
-type shafts struct{ raw [12]atomic.Int32 }
-
-func (s *shafts) Goal(_ rt.Instant, joint, raw int)   { s.raw[joint].Store(int32(raw)) }
-func (s *shafts) Torque(rt.Instant, int, bool)        {}
-func (s *shafts) Present(_ rt.Instant, joint int) int { return int(s.raw[joint].Load()) }
 
 // lostTurn opens the bus of a Koch, or of its leader, whose shoulder_lift has a calibrated range of -306 to 2419 and
 // rests at the position given by the parameter at. If this position is below 0, the servo has forgotten its turn and
 // reads a position one turn higher.
-func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *shafts) {
+func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *servosimtest.Shafts) {
 	t.Helper()
 	r := robotOf(t, name)
-	s = new(shafts)
-	for i := range s.raw {
-		s.raw[i].Store(2048)
-	}
-	s.raw[1].Store(int32(at - 509))
+	s = new(servosimtest.Shafts)
+	s.All(2048)
+	s.Raw[1].Store(int32(at - 509))
 	bus = simOf(t, r, servosim.Config{Plant: s, BootTime: 50 * time.Millisecond})
 	cfg = config(bus, r)
 	cfg.Calibration["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: 509, RangeMin: -306, RangeMax: 2419}
@@ -60,7 +51,7 @@ func TestForgottenTurn(t *testing.T) {
 		t.Errorf("it is at %d, %.1f, want -196, -91.9", raws[1], at[1])
 	}
 	torqueOn(t, arm)
-	rttest.Want(t, s.raw[1].Load(), -196-509, "arming moved the shaft to")
+	rttest.Want(t, s.Raw[1].Load(), -196-509, "arming moved the shaft to")
 	goal := append([]float32(nil), at...)
 	rttest.Eventually(t, "the goal", func() bool {
 		goal[1] = min(0, goal[1]+2) // faster motion would make the supply sag
@@ -68,7 +59,7 @@ func TestForgottenTurn(t *testing.T) {
 		tick(t, arm, at)
 		return at[1] > -1 && at[1] < 1
 	})
-	if raw := s.raw[1].Load() + 509; raw < 1055 || raw > 1057 {
+	if raw := s.Raw[1].Load() + 509; raw < 1055 || raw > 1057 {
 		t.Errorf("the shaft is at %d, want the middle of its range, 1056", raw)
 	}
 	arm.Recheck()
@@ -89,7 +80,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, bus, s := lostTurn(t, name, 700)
 			arm := mustOpen(t, cfg)
-			s.raw[1].Store(-196 - 509) // a hand moves the joint over the encoder's seam
+			s.Raw[1].Store(-196 - 509) // a hand moves the joint over the encoder's seam
 			at, raws := make([]float32, 6), make([]int, 6)
 			restarted := robot.Joints(0)
 			bus.PowerCycle()
@@ -118,7 +109,7 @@ func TestTurnThatFitsTwice(t *testing.T) {
 		refused bool
 	}{{2000, false}, {3, true}, {4110, true}} {
 		cfg, _, s := lostTurn(t, "koch", 300)
-		s.raw[1].Store(int32(tt.at - 509))
+		s.Raw[1].Store(int32(tt.at - 509))
 		c := cfg.Calibration["shoulder_lift"]
 		c.RangeMin, c.RangeMax = -200, 4200
 		cfg.Calibration["shoulder_lift"] = c
@@ -137,16 +128,14 @@ func TestTurnThatFitsTwice(t *testing.T) {
 func TestShadowInAnotherPlace(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")
-	s := new(shafts)
-	for i := range s.raw {
-		s.raw[i].Store(2048)
-	}
+	s := new(servosimtest.Shafts)
+	s.All(2048)
 	for _, tt := range []struct {
 		shadow int32
 		want   error
 	}{{4090, nil}, {4100, servo.ErrTurn}, {3700, servo.ErrSetting}} { // at 4100, beyond the encoder's seam, it reads 4
-		s.raw[1].Store(4000)
-		s.raw[2].Store(tt.shadow)
+		s.Raw[1].Store(4000)
+		s.Raw[2].Store(tt.shadow)
 		bus := simOf(t, r, servosim.Config{Plant: s})
 		err := opens(config(bus, r))
 		if !errors.Is(err, tt.want) {
@@ -160,10 +149,8 @@ func TestShadowInAnotherPlace(t *testing.T) {
 func TestShadowKeepsItsDirection(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")
-	s := new(shafts)
-	for i := range s.raw {
-		s.raw[i].Store(2048)
-	}
+	s := new(servosimtest.Shafts)
+	s.All(2048)
 	bus := simOf(t, r, servosim.Config{Plant: s})
 	first, second := r.Motors[1], r.ServosOf(3)[0]
 	onBus(t, bus, r, func(b *servo.Bus) {

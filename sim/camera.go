@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/camera"
 )
@@ -12,12 +11,8 @@ const defaultFPS = 30
 
 // liveView is one camera on a Live world.
 type liveView struct {
-	live   *Live
-	format camera.Format
-	grid   camera.Grid
-
-	next   uint64      // owner: the capture thread; number of the next frame to deliver
-	closed atomic.Bool // atomic
+	*camera.Paced
+	live *Live
 }
 
 // Camera returns a camera with its own grid of frames, which begins now. Zero fields of format mean
@@ -38,34 +33,19 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second",
 			name, format, MaxSide))
 	}
-	return &liveView{live: l, format: format, grid: camera.Grid{Origin: l.clock.Now(), FPS: format.FPS}}
+	return &liveView{camera.NewPaced(l.clock, format), l}
 }
-
-// Format returns the format of Grab's frames.
-func (v *liveView) Format() camera.Format { return v.format }
 
 // Grab sleeps until the next frame's instant and paints the world of that instant.
 //
 //rt:noalloc
 func (v *liveView) Grab(dst *camera.Frame) error {
-	if v.closed.Load() {
-		return camera.ErrClosed
+	if err := v.Wait(dst); err != nil {
+		return err
 	}
-	k, at := v.grid.Sleep(v.live.clock, v.next)
-	if v.closed.Load() {
-		return camera.ErrClosed
-	}
-	scene, shown := v.live.sceneAt(at)
-	dst.Format = v.format
-	dst.Sequence = k
+	scene, shown := v.live.sceneAt(dst.At)
 	dst.At = shown
-	scene.render(dst.Pix[:v.format.FrameBytes()], v.format.Width, v.format.Height)
-	v.next = k + 1
-	return nil
-}
-
-// Close ends a Grab that sleeps: at the instant of its frame, Grab returns camera.ErrClosed.
-func (v *liveView) Close() error {
-	v.closed.Store(true)
+	f := &dst.Format
+	scene.render(dst.Pix[:f.FrameBytes()], f.Width, f.Height)
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/internal/userfile"
@@ -36,13 +35,9 @@ var errFiles = errors.New("replay: pictures")
 
 // Source plays the files.
 type Source struct {
-	clock  rt.Clock
-	format camera.Format
-	grid   camera.Grid
-	files  [][]byte
-	path   []byte // path as a C string for the kernel
-	next   uint64 // owner: the capture thread
-	closed atomic.Bool
+	*camera.Paced
+	files [][]byte
+	path  []byte // path as a C string for the kernel
 }
 
 var (
@@ -57,7 +52,8 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{clock: clock, path: append([]byte(path), 0)}
+	s := &Source{path: append([]byte(path), 0)}
+	var all camera.Format // of all files
 	total := 0
 	for _, name := range names {
 		pix, format, err := read(name)
@@ -69,15 +65,15 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", errFiles, path,
 				maxBytes>>20)
 		}
-		size := max(s.format.Size, len(pix))
-		s.format.Size, format.Size = 0, 0
-		if len(s.files) > 0 && format != s.format {
-			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", errFiles, name, format, s.format)
+		size := max(all.Size, len(pix))
+		all.Size, format.Size = 0, 0
+		if len(s.files) > 0 && format != all {
+			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", errFiles, name, format, all)
 		}
-		s.format, s.files = format, append(s.files, pix)
-		s.format.Size = size
+		all, s.files = format, append(s.files, pix)
+		all.Size = size
 	}
-	s.grid = camera.Grid{Origin: clock.Now(), FPS: fps}
+	s.Paced = camera.NewPaced(clock, all)
 	return s, nil
 }
 
@@ -146,9 +142,6 @@ func read(name string) (pix []byte, f camera.Format, err error) {
 	return pix, f, nil
 }
 
-// Format returns the format of the frames.
-func (s *Source) Format() camera.Format { return s.format }
-
 // Lends makes Source a camera.Lender: frames point at the files in memory.
 func (s *Source) Lends() {}
 
@@ -156,27 +149,12 @@ func (s *Source) Lends() {}
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
-	if s.closed.Load() {
-		return camera.ErrClosed
-	}
-	k, at := s.grid.Sleep(s.clock, s.next)
-	if s.closed.Load() {
-		return camera.ErrClosed
+	if err := s.Wait(dst); err != nil {
+		return err
 	}
 	if !exists(s.path) {
-		s.next = k + 1
 		return camera.ErrGone
 	}
-	dst.Format = s.format
-	dst.Sequence = k
-	dst.At = at
-	dst.Pix = s.files[k%uint64(len(s.files))]
-	s.next = k + 1
-	return nil
-}
-
-// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
-func (s *Source) Close() error {
-	s.closed.Store(true)
+	dst.Pix = s.files[dst.Sequence%uint64(len(s.files))]
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -67,10 +68,7 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 		}
 	}
 	k.spins = func() []int { return []int{int(spin[0].Load()), int(spin[1].Load()), int(spin[2].Load())} }
-	if k.bus, err = servosim.Open(cfg); err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { k.bus.Close() })
+	k.bus = servosimtest.Open(t, cfg)
 	file := filepath.Join(t.TempDir(), "kiwi.json")
 	rttest.Do(t, calibration.Save(file))
 	k.server.SetAnswer(func(s wire.Sample) {

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge"
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
@@ -82,12 +82,7 @@ func simBus(t *testing.T) *servosim.Bus {
 func simBusAt(t *testing.T, link string) *servosim.Bus {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(b.Close)
-	return b
+	return servosimtest.Open(t, servosim.Config{Link: link})
 }
 
 // startLeanServer starts lean-server at a free endpoint, and returns the server and the endpoint once it serves. The

@@ -33,21 +33,21 @@ func TestKeysMoveAJoint(t *testing.T) {
 	key("2")
 	pressed := press("up", 500*time.Millisecond)
 	time.Sleep(2 * leader.JogLease) // the motion has ended then
-	at := f.raw[1].Load()
+	at := f.Raw[1].Load()
 	most := pressed.Seconds() * leader.JogPace * cfg.Arm.Robot.Motors[1].MaxVelocity / 360 * 4096
 	if moved := float64(at - 2047); moved < most/3 || moved > 1.2*most {
 		t.Errorf("the joint moved by %v counts in %v, want up to %.0f", moved, pressed, most)
 	}
-	for j := range f.raw {
-		if raw := f.raw[j].Load(); j != 1 && (raw < 2045 || raw > 2049) {
+	for j := range f.Raw {
+		if raw := f.Raw[j].Load(); j != 1 && (raw < 2045 || raw > 2049) {
 			t.Errorf("joint %d moved to %d as well", j+1, raw)
 		}
 	}
 	time.Sleep(leader.JogLease) // some ticks
-	rttest.Want(t, f.raw[1].Load(), at, "it moved on from %d to without a key", at)
+	rttest.Want(t, f.Raw[1].Load(), at, "it moved on from %d to without a key", at)
 	press("down", 100*time.Millisecond)
 	time.Sleep(2 * leader.JogLease) // the motion has ended then
-	if now := f.raw[1].Load(); now >= at {
+	if now := f.Raw[1].Load(); now >= at {
 		t.Errorf("down moved it from %d to %d", at, now)
 	}
 	cancel()

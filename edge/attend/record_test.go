@@ -33,15 +33,15 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	cfg.Encoding.Quality = 90
 	cfg.Arm.ID = "black"
 	end := teach(t, cfg, follow)
-	h.all(2300)
-	rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
+	h.All(2300)
+	f.await(t, "follow", 2300)
 	if reply, err := operator.Ctl("black", "pause"); err != nil || !reply.Paused || reply.Task != "wave" ||
 		reply.Ticks == 0 {
 		t.Errorf("pause: %+v, %v", reply, err)
 	}
-	h.all(2000)
+	h.All(2000)
 	awaitTicks(t, "black", 10)
-	if !f.near(2300, 3) {
+	if !f.near(2300) {
 		t.Error("paused, the follower moves")
 	}
 	rttest.Fails(t, rttest.Err(operator.Ctl("black", "correct")), "a leader arm drives this one")
@@ -50,7 +50,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 		t.Errorf("task: %+v, %v", reply, err)
 	}
 	rttest.Must(operator.Ctl("black", "resume"))(t)
-	rttest.Eventually(t, "follow again", func() bool { return f.near(2000, 3) })
+	f.await(t, "follow again", 2000)
 	awaitTicks(t, "black", 20)
 	end()
 
@@ -153,7 +153,7 @@ func TestSimulatedFollower(t *testing.T) {
 	cfg.RecordDir = t.TempDir()
 	cfg.RecordSize = 64 << 20
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Sim, Width: 64, Height: 48}}
-	h.all(2047)
+	h.All(2047)
 	end := start(t, cfg)
 	rttest.Eventually(t, "it follows", func() bool {
 		reply, err := operator.Ctl(cfg.Arm.ID, "status")
@@ -218,8 +218,8 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if s := status(); s.Timeout != 1 || s.Number != 1 || s.Wanted != 2 || s.Left < 3000 {
 		t.Errorf("%+v", s)
 	}
-	h.all(2200)
-	rttest.Eventually(t, "it follows between them", func() bool { return f.near(2200, 3) })
+	h.All(2200)
+	f.await(t, "it follows between them", 2200)
 	rttest.Must(operator.Ctl(cfg.Arm.ID, "task point"))(t)
 	key("right") // the key ends the reset
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {

@@ -54,16 +54,16 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	endLead := offer(t, offered)
 	cfg.Leader.Bus, cfg.Leader.Calibration = "zenoh:white@"+at, ""
 	end := teach(t, cfg, follow)
-	h.all(2200)
-	rttest.Eventually(t, "follow", func() bool { return f.near(2200, 3) })
+	h.All(2200)
+	f.await(t, "follow", 2200)
 	endLead()
-	h.all(2100)
+	h.All(2100)
 	time.Sleep(300 * time.Millisecond) // some ticks
-	if !f.near(2200, 3) {
+	if !f.near(2200) {
 		t.Error("the follower moved without its leader")
 	}
 	endLead = offer(t, offered)
-	rttest.Eventually(t, "follow again", func() bool { return f.near(2100, 3) })
+	f.await(t, "follow again", 2100)
 	end()
 	endLead()
 	for name, on := range map[string][]bool{"leader": lead.TorqueEnabled(), "follower": follow.TorqueEnabled()} {
@@ -81,10 +81,8 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	t.Parallel()
 	cfg, _, left, h, f := pair(t, "so101")
 	far, g := new(hands), new(joints)
-	far.all(2047)
-	for j := range g.raw {
-		g.raw[j].Store(2047)
-	}
+	far.All(2047)
+	g.All(2047)
 	lead, _ := simArm(t, "so101_leader", 0, 4095, servosim.Config{Plant: far})
 	arm, right := simArm(t, "so101", 0, 4095, servosim.Config{Plant: g})
 	at, _ := stagetest.FreeEndpoint(t)
@@ -118,28 +116,28 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	end := start(t, cfg)
 	awaitTorque(t, left)
 	awaitTorque(t, right)
-	h.all(2200)
-	far.all(1900)
-	rttest.Eventually(t, "both follow", func() bool { return f.near(2200, 3) && g.near(1900, 3) })
+	h.All(2200)
+	far.All(1900)
+	rttest.Eventually(t, "both follow", func() bool { return f.near(2200) && g.near(1900) })
 	gone(endLead)
-	h.all(2100)
+	h.All(2100)
 	time.Sleep(200 * time.Millisecond) // some ticks
-	if !f.near(2200, 3) || !g.near(1900, 3) {
+	if !f.near(2200) || !g.near(1900) {
 		t.Error("an arm moved while the leader of right was silent")
 	}
 	endLead = offer(t, offered)
-	rttest.Eventually(t, "both follow again", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
+	rttest.Eventually(t, "both follow again", func() bool { return f.near(2100) && g.near(1900) })
 	end()
 
 	cfg.Arm.Robot.Safety.Parts = robot.Apart
 	end = start(t, cfg)
 	awaitTorque(t, left)
 	awaitTorque(t, right)
-	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
+	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100) && g.near(1900) })
 	gone(endLead)
-	h.all(2200)
-	rttest.Eventually(t, "left follows alone", func() bool { return f.near(2200, 3) })
-	if !g.near(1900, 3) {
+	h.All(2200)
+	f.await(t, "left follows alone", 2200)
+	if !g.near(1900) {
 		t.Error("right moved while its leader was silent")
 	}
 	end()
@@ -147,9 +145,9 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	cfg.Leader.Bus = "left=" + one
 	end = start(t, cfg)
 	awaitTorque(t, right)
-	h.all(2000)
-	rttest.Eventually(t, "left follows", func() bool { return f.near(2000, 3) })
-	if !g.near(1900, 3) {
+	h.All(2000)
+	f.await(t, "left follows", 2000)
+	if !g.near(1900) {
 		t.Error("right moved without a leader")
 	}
 	end()

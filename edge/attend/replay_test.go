@@ -528,9 +528,7 @@ func TestABaseReplaysItsWay(t *testing.T) {
 		}
 	}
 	f := new(joints)
-	for j := range f.raw {
-		f.raw[j].Store(2047)
-	}
+	f.All(2047)
 	var fastest atomic.Int32
 	place, bus := simArm(t, "lekiwi", 0, 4095, servosim.Config{Plant: f, Wheels: 3, Watch: func(e *servosim.Event) {
 		if e.ID == 9 && e.After.Torque {

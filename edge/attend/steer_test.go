@@ -80,8 +80,8 @@ func TestTeleopOfALeKiwi(t *testing.T) {
 	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
 	end := teach(t, cfg, follow)
 	press := <-keys
-	h.all(2300)
-	rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
+	h.All(2300)
+	f.await(t, "follow", 2300)
 	turning := func(left, back, right int32) func() bool {
 		return func() bool {
 			return spins[0].Load() == left && spins[1].Load() == back && spins[2].Load() == right

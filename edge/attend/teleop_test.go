@@ -24,27 +24,17 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // hands hold a leader's joints and ignore goals.
-type hands struct{ raw [6]atomic.Int32 }
+type hands struct{ servosimtest.Shafts }
 
-func (h *hands) Goal(rt.Instant, int, int)       {}
-func (h *hands) Torque(rt.Instant, int, bool)    {}
-func (h *hands) Present(_ rt.Instant, j int) int { return int(h.raw[j].Load()) }
-func (h *hands) all(raw int) {
-	for j := range h.raw {
-		h.raw[j].Store(int32(raw))
-	}
-}
+func (h *hands) Goal(rt.Instant, int, int) {}
 
-// joints follow their goals at once, and report their positions.
-type joints struct{ raw [6]atomic.Int32 }
-
-func (p *joints) Goal(_ rt.Instant, j, raw int)   { p.raw[j].Store(int32(raw)) }
-func (p *joints) Torque(rt.Instant, int, bool)    {}
-func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) }
+// joints follow their goals at once.
+type joints struct{ servosimtest.Shafts }
 
 // simArm simulates an arm whose joints have one calibrated range.
 func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (device.Place, *servosim.Bus) {
@@ -53,15 +43,11 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	r := rttest.Must(robot.ByName(name))(t)
 	sim.Link = filepath.Join(t.TempDir(), name)
 	c := servo.Calibration{}
+	sim.Servos = device.SimBus(r, nil, nil).Servos
 	for _, m := range r.Motors {
-		sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: low, RangeMax: high}
 	}
-	bus, err := servosim.Open(sim)
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, sim)
 	file := sim.Link + ".json"
 	rttest.Do(t, c.Save(file))
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
@@ -72,10 +58,8 @@ func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.B
 	t.Helper()
 	rttest.RealTime(t) // both simulated buses answer within a period of 20 ms
 	h, f = new(hands), new(joints)
-	h.all(2047)
-	for j := range f.raw {
-		f.raw[j].Store(2047)
-	}
+	h.All(2047)
+	f.All(2047)
 	said := new(rttest.Output)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -95,13 +79,20 @@ func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.B
 	return cfg, lead, follow, h, f
 }
 
-func (p *joints) near(raw, reach int) bool {
-	for j := range p.raw {
-		if d := int(p.raw[j].Load()) - raw; d > reach || d < -reach {
+// near reports whether all joints are within a few counts of raw.
+func (p *joints) near(raw int) bool {
+	for j := range 6 {
+		if d := int(p.Raw[j].Load()) - raw; d > 3 || d < -3 {
 			return false
 		}
 	}
 	return true
+}
+
+// await waits until all joints are near raw.
+func (p *joints) await(t *testing.T, what string, raw int) {
+	t.Helper()
+	rttest.Eventually(t, what, func() bool { return p.near(raw) })
 }
 
 // start begins a teleoperation; end ends it, and fails the test if Teleop returned an error.
@@ -148,23 +139,23 @@ func TestFollowerFollows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, lead, follow, h, f := pair(t, name)
 			end := teach(t, cfg, follow)
-			h.all(2300)
-			rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
+			h.All(2300)
+			f.await(t, "follow", 2300)
 			lead.Unplug()
 			time.Sleep(250 * time.Millisecond) // longer than stillGone
-			h.all(2100)
+			h.All(2100)
 			time.Sleep(100 * time.Millisecond) // some ticks
-			if !f.near(2300, 3) {
+			if !f.near(2300) {
 				t.Error("the follower moved without its leader")
 			}
 			stagetest.CheckSays(t, cfg.Out.(*rttest.Output).String(), "the leader does not answer: the follower holds")
 			lead.Replug()
-			rttest.Eventually(t, "follow again", func() bool { return f.near(2100, 3) })
+			f.await(t, "follow again", 2100)
 			follow.Unplug()
-			h.all(2200)
+			h.All(2200)
 			time.Sleep(250 * time.Millisecond) // longer than stillGone
 			follow.Replug()
-			rttest.Eventually(t, "follow after its own reconnect", func() bool { return f.near(2200, 3) })
+			f.await(t, "follow after its own reconnect", 2200)
 			want := 0
 			if name == "koch" {
 				want = 1 // the gripper is a trigger
@@ -205,18 +196,18 @@ func TestASilentLeaderHasNoNews(t *testing.T) {
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	cfg, _, follow, h, f := pair(t, "so101")
-	h.all(3000)
+	h.All(3000)
 	end := teach(t, cfg, follow)
-	last, began := int(f.raw[0].Load()), time.Now()
+	last, began := int(f.Raw[0].Load()), time.Now()
 	rttest.Eventually(t, "there", func() bool {
-		now := int(f.raw[0].Load())
+		now := int(f.Raw[0].Load())
 		// The limit of 250 degrees per second times the slew's 0.3 is 17 raw steps a tick. Late ticks are skipped, not
 		// made up for.
 		if now-last > 17*12 {
 			t.Errorf("the follower jumped from %d to %d", last, now)
 		}
 		last = now
-		return f.near(3000, 3)
+		return f.near(3000)
 	})
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("it took %v for 84 degrees, want the slow start", took)
@@ -374,14 +365,14 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	rttest.Do(t, c.Save(cfg.Leader.Calibration))
 	end := teach(t, cfg, follow)
 	slide := func(joint, to int) {
-		for at := int(h.raw[joint].Load()); at != to; {
+		for at := int(h.Raw[joint].Load()); at != to; {
 			at += max(-40, min(40, to-at))
-			h.raw[joint].Store(int32(at))
+			h.Raw[joint].Store(int32(at))
 			time.Sleep(5 * time.Millisecond) // the pace of a hand
 		}
 	}
 	near := func(joint, raw int) func() bool {
-		return func() bool { d := int(f.raw[joint].Load()) - raw; return d <= 40 && d >= -40 }
+		return func() bool { d := int(f.Raw[joint].Load()) - raw; return d <= 40 && d >= -40 }
 	}
 	slide(4, 4090)
 	rttest.Eventually(t, "the wrist", near(4, 4090))
@@ -396,7 +387,7 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 			strings.Contains(text, "outside its calibrated range")
 	})
 	rttest.Eventually(t, "the others", near(0, 2300))
-	if at := f.raw[4].Load(); at < 3900 {
+	if at := f.Raw[4].Load(); at < 3900 {
 		t.Errorf("the follower's wrist went to %d", at)
 	}
 	slide(4, 3900)
@@ -413,11 +404,11 @@ func TestHurriedTeleop(t *testing.T) {
 	cfg.Again = func(hurry func()) { hurry() }
 	end := start(t, cfg)
 	awaitTorque(t, follow)
-	h.all(2300)
-	rttest.Eventually(t, "the arm follows", func() bool { return f.near(2300, 3) })
+	h.All(2300)
+	f.await(t, "the arm follows", 2300)
 	end()
 	// the shoulder pan does not sink without torque
-	if at := f.raw[0].Load(); at < 2250 || slices.Contains(follow.TorqueEnabled(), true) {
+	if at := f.Raw[0].Load(); at < 2250 || slices.Contains(follow.TorqueEnabled(), true) {
 		t.Errorf("the arm is at %d, under torque: %v, want about 2300, limp", at, follow.TorqueEnabled())
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
-	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // calibratedArm returns a simulated arm whose motors have the registers of c, and a folder of
@@ -29,11 +29,7 @@ func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[str
 	for id, f := range files {
 		rttest.Do(t, f.Save(filepath.Join(folder, id+".json")))
 	}
-	bus, err := servosim.Open(SimBus(r, nil, rt.KernelClock()))
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, SimBus(r, nil, rt.KernelClock()))
 	writeCalibration(t, bus.Path(), r, c)
 	return Place{Bus: bus.Path(), Robot: r}, folder
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // Goal: Dynamixels work at 10 fps and below, and at 15 with a skipped tick.
@@ -32,11 +33,7 @@ func TestKochAtLowRates(t *testing.T) {
 				cfg.Calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
 				sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 			}
-			bus, err := servosim.Open(sim)
-			if err != nil {
-				t.Skip(err)
-			}
-			defer bus.Close()
+			servosimtest.Open(t, sim)
 			cfg.Path = sim.Link
 			arm := rttest.Must(servo.OpenArm(cfg))(t)
 			p := hotplug.New(arm, cfg, rt.KernelClock())

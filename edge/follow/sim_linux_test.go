@@ -18,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 const (
@@ -66,10 +67,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	motors.Link = filepath.Join(t.TempDir(), "arm")
 	motors.Watch = a.referee.Watch
 	motors.BootTime = 200 * time.Millisecond
-	if a.bus, err = servosim.Open(motors); err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(func() { a.bus.Close() })
+	a.bus = servosimtest.Open(t, motors)
 	cfg.Path, cfg.Clock = motors.Link, rt.KernelClock()
 	a.events = event.NewQueue(1024)
 	how := Config{Period: simPeriod, Safety: r.Safety, Events: a.events}

@@ -15,6 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // rig opens an arm on the simulator through a symbolic link, as a udev rule makes it, and runs
@@ -24,17 +25,13 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm, *rttest.Output) {
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r := rttest.Must(robot.ByName(name))(t)
 	link := filepath.Join(t.TempDir(), "arm")
-	cfg := servosim.Config{Link: link, BootTime: 200 * time.Millisecond}
+	cfg := device.SimBus(r, nil, rt.KernelClock())
+	cfg.Link, cfg.BootTime = link, 200*time.Millisecond
 	calibration := servo.Calibration{}
 	for _, m := range r.Motors {
-		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 		calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
 	}
-	bus, err := servosim.Open(cfg)
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(bus.Close)
+	bus := servosimtest.Open(t, cfg)
 	open := servo.ArmConfig{Path: link, Robot: r, Calibration: calibration, Clock: rt.KernelClock()}
 	arm := rttest.Must(servo.OpenArm(open))(t)
 	p := New(arm, open, rt.KernelClock())

@@ -20,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
 // stand holds a leader on a simulated bus. The test runs its cycles, unless it calls Run.
@@ -81,10 +82,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 			}
 		}
 	}
-	if s.bus, err = servosim.Open(sim); err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { s.bus.Close() })
+	s.bus = servosimtest.Open(t, sim)
 	cfg := servo.ArmConfig{Path: sim.Link, Robot: r, Calibration: c, Clock: rt.KernelClock()}
 	arm := rttest.Must(servo.OpenArm(cfg))(t)
 	s.arm = hotplug.New(arm, cfg, cfg.Clock)

@@ -5,7 +5,6 @@ package pattern
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/rt"
@@ -27,15 +26,7 @@ var bars = [...][3]byte{
 }
 
 // Source delivers the pattern at its format's rate.
-type Source struct {
-	clock  rt.Clock
-	format camera.Format
-	grid   camera.Grid
-
-	next uint64 // number of the next frame; owner: the capture thread
-
-	closed atomic.Bool
-}
+type Source struct{ *camera.Paced }
 
 var _ camera.Source = (*Source)(nil)
 
@@ -45,34 +36,18 @@ func NewSource(clock rt.Clock, format camera.Format) *Source {
 	if format.Width < MinWidth || format.Height < MinHeight || format.FPS < 1 || format.Pixels != camera.RGB8 {
 		panic(fmt.Sprintf("pattern: got %+v, want RGB8, a rate and at least %dx%d", format, MinWidth, MinHeight))
 	}
-	return &Source{clock: clock, format: format, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
+	return &Source{camera.NewPaced(clock, format)}
 }
-
-// Format returns the format of the frames.
-func (s *Source) Format() camera.Format { return s.format }
 
 // Grab sleeps until the next frame's instant and paints that frame. A late reader skips frames.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
-	if s.closed.Load() {
-		return camera.ErrClosed
+	if err := s.Wait(dst); err != nil {
+		return err
 	}
-	k, at := s.grid.Sleep(s.clock, s.next)
-	if s.closed.Load() {
-		return camera.ErrClosed
-	}
-	dst.Format = s.format
-	dst.Sequence = k
-	dst.At = at
-	paint(dst.Pix[:s.format.FrameBytes()], s.format.Width, s.format.Height, uint32(k))
-	s.next = k + 1
-	return nil
-}
-
-// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
-func (s *Source) Close() error {
-	s.closed.Store(true)
+	f := &dst.Format
+	paint(dst.Pix[:f.FrameBytes()], f.Width, f.Height, uint32(dst.Sequence))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,11 +46,7 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 	cfg.Unpaced = true
 	cfg.Watch = m.Referee.Watch
 	cfg.BootTime = time.Millisecond // shorter than a tick
-	var err error
-	if m.bus, err = servosim.Open(cfg); err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { m.bus.Close() })
+	m.bus = servosimtest.Open(t, cfg)
 	m.dial()
 	return m
 }
