@@ -112,7 +112,7 @@ func (s *teleop) open(ctx context.Context) (err error) {
 		return err
 	}
 	check := s.busCheck()
-	if len(s.places) == 1 && len(s.here) == 1 { // a tick reads one after the other, and the longest reads rarely coincide
+	if len(s.places) == 1 && len(s.here) == 1 { // a tick reads one after the other; the longest reads rarely coincide
 		check.Period = s.period * 3 / 4
 		check.At += " of leader and follower"
 	}

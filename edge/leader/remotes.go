@@ -55,8 +55,8 @@ func Split(p device.Place, follower robot.Robot) (here []device.Place, far []Rem
 		far = append(far, cfg)
 	}
 	if len(here) == 0 && (p.ID != "" || p.Calibration != "") {
-		return nil, nil, exit.Errorf(exit.Usage, "--leader-id and --leader-calibration are for a leader at this machine: "+
-			"the name of one in the network is in --leader, and edge-rt leader has its calibration")
+		return nil, nil, exit.Errorf(exit.Usage, "--leader-id and --leader-calibration are for a leader at this "+
+			"machine: the name of one in the network is in --leader, and edge-rt leader has its calibration")
 	}
 	return here, far, nil
 }

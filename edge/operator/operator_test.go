@@ -30,7 +30,8 @@ func (l *full) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// Goal: Serve handles the commands of all clients, also after errors of the kernel. Ctl skips the socket of a killed process.
+// Goal: Serve handles the commands of all clients, also after errors of the kernel. Ctl skips the socket of a killed
+// process.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
@@ -39,7 +40,8 @@ func TestServe(t *testing.T) {
 	leaveSocket(t, dir, "arm") // a socket that the previous process has left
 	l := rttest.Must(Listen(id))(t)
 	var threads sync.WaitGroup
-	Serve(&full{Listener: l}, func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) }, func(line string) Reply {
+	start := func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) }
+	Serve(&full{Listener: l}, start, func(line string) Reply {
 		return Reply{OK: line == "status", Error: "got " + line, ID: id.ID}
 	})
 	leaveSocket(t, dir, "killed")
