@@ -262,7 +262,17 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	return v, nil
 }
 
-func (s *session) torqueOff() error {
+// torqueOff makes every motor limp. It first asks for a hand on an arm that is under torque, as after --on-exit hold.
+func (s *session) torqueOff(ctx context.Context) error {
+	for _, m := range s.Robot.Motors {
+		if on, err := s.read(m, table.TorqueEnable); err != nil || on == 0 {
+			continue
+		}
+		if _, err := s.ask(ctx, "The arm is under torque. Hold it, then press Enter: its torque goes off."); err != nil {
+			return err
+		}
+		break
+	}
 	return exit.With(exit.Absent, servo.Release(s.bus, s.Robot))
 }
 

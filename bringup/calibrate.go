@@ -65,7 +65,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if done, err := k.reuse(ctx); done || err != nil {
 		return err
 	}
-	if err := s.torqueOff(); err != nil {
+	if err := s.torqueOff(ctx); err != nil {
 		return err
 	}
 	if cfg.Robot.Factory || cfg.Robot.Wheels().Len() == len(cfg.Robot.Motors) { // there is no joint to move
@@ -129,7 +129,7 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 		return false, exit.Errorf(exit.Config, "the motors at %s have the calibration %s and not %s: nothing was "+
 			"written; give this arm's port or --id, or run the command again and answer w or c", k.Bus, other, file)
 	}
-	if err := k.torqueOff(); err != nil {
+	if err := k.torqueOff(ctx); err != nil {
 		return false, err
 	}
 	return true, k.save(c)

@@ -258,6 +258,22 @@ func TestCalibrateOfOtherMotors(t *testing.T) {
 	}
 }
 
+// Calibrate does not drop an arm that is under torque: it first asks the operator to hold the arm.
+func TestCalibrateOfAnArmUnderTorque(t *testing.T) {
+	t.Parallel()
+	k := inHands(t, "so101", 1500, 0)
+	registers(t, k.cfg, 3, map[table.Register]int{table.TorqueEnable: 1})
+	k.start(t, "Hold it, then press Enter")
+	if !k.bus.TorqueEnabled()[2] {
+		t.Error("the torque is off before the operator has answered")
+	}
+	k.enter()
+	k.out.await(t, "middle of its range")
+	if k.bus.TorqueEnabled()[2] {
+		t.Error("the torque is on in the middle pose")
+	}
+}
+
 // Calibrate does not take one count of noise for a motion, and its error names the motors that it has written.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()

@@ -151,7 +151,7 @@ func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
 	if err != nil || strings.EqualFold(answer, "c") {
 		return false, err
 	}
-	if err := k.torqueOff(); err != nil {
+	if err := k.torqueOff(ctx); err != nil {
 		return false, err
 	}
 	if p.Step == stepWriting {
