@@ -176,7 +176,7 @@ func TestAKeyIsGivenTwice(t *testing.T) {
 		t.Errorf("%v, said %q", err, &said)
 	}
 	said.Reset()
-	repeated([]manifest.Override{{Key: "model.api_key", Value: "314159"}, {Key: "model.api_key", Value: "271828"}}, &said)
+	repeated([]manifest.Override{{Key: "model.api_key", Value: "3141"}, {Key: "model.api_key", Value: "2718"}}, &said)
 	repeated([]manifest.Override{{Key: "model.url", Value: "ws://a:314@b"}, {Key: "model.url", Value: "ws://b"}}, &said)
 	if !strings.Contains(said.String(), "((hidden), (hidden))") ||
 		!strings.Contains(said.String(), "(ws://a:xxxxx@b, ws") {

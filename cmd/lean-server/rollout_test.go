@@ -210,7 +210,8 @@ func TestRolloutCommand(t *testing.T) {
 	rttest.Want(t, rttest.ReadFile(t, file), before, "the manifest")
 	for _, tt := range []struct{ args, says string }{
 		{"set --share 0.1 --bundle " + demo + "/bundle", "share   0.1 of the robots; always none; never none"},
-		{"set --bundle " + demo + "/bundle", "share   0.1 of"}, {"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},
+		{"set --bundle " + demo + "/bundle", "share   0.1 of"},
+		{"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},
 		{"pin b --to none", "always none; never a"}, {"back", "share   0 of"},
 	} {
 		code, stdout, stderr := leanServer(t, nil, append([]string{"rollout", "--manifest", file},

@@ -119,7 +119,8 @@ func TestAPartialSuccess(t *testing.T) {
 			_, _ = io.WriteString(w, answer)
 		}))
 		reports, said := 0, ""
-		e := rttest.Must(Open(collector.URL, "edge-rt", "arm", func(text string) { reports, said = reports+1, text }))(t)
+		report := func(text string) { reports, said = reports+1, text }
+		e := rttest.Must(Open(collector.URL, "edge-rt", "arm", report))(t)
 		for i := range 3 {
 			e.Add(example(byte(i)))
 		}
