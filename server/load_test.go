@@ -5,16 +5,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // Goal: the model computes with the manifest's number of threads.
 func TestManifestThreadsReachTheModel(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skip(err)
-	}
+	stagetest.NeedsRuntime(t)
 	count := func() int {
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {

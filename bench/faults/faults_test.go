@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"io"
 	"math"
 	"os"
@@ -19,10 +18,10 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 	"github.com/edge-rt/edge-rt/sim/netfault"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 func TestEveryScenarioIsSound(t *testing.T) {
@@ -115,7 +114,7 @@ func TestRefusals(t *testing.T) {
 
 // A value that is too large only for this policy is reported as a wrong flag, too.
 func TestTooManyActionsForThePolicy(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	cfg := config(t)
 	_, c := matchup(t, "none", "drtc+s_min=60")
 	cfg.Contenders = append(cfg.Contenders, c)
@@ -151,14 +150,6 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 	}
 }
 
-// needRuntime skips the test where there is no ONNX Runtime.
-func needRuntime(t *testing.T) {
-	t.Helper()
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
-}
-
 // matchup returns a scenario and a contender.
 func matchup(t *testing.T, scenario, contender string) (Scenario, Contender) {
 	t.Helper()
@@ -183,7 +174,7 @@ func config(t *testing.T) Config {
 
 // A small comparison writes all its files.
 func TestPlay(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	cfg := config(t)
 	report := rttest.Must(Play(context.Background(), cfg))(t)
 	again := rttest.Must(Play(context.Background(), cfg))(t)
@@ -262,7 +253,7 @@ func TestValuesOfOptions(t *testing.T) {
 
 // The pictures of further cameras add to the bytes on the network, at the contender's quality.
 func TestFurtherCameras(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	cfg := config(t)
 	none, drtc := matchup(t, "none", "drtc")
 	_, raw := matchup(t, "none", "drtc+jpeg=0")
@@ -417,7 +408,7 @@ func TestCSVColumns(t *testing.T) {
 
 // A limit of time ends the comparison after a whole pair of episodes, and all cells have played the same number.
 func TestLimit(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	cfg := config(t)
 	cfg.Limit = time.Nanosecond
 	report, err := Play(context.Background(), cfg)
@@ -434,7 +425,7 @@ func TestLimit(t *testing.T) {
 // Goal: after an interrupt the user gets the results of all cells so far, or a message that there
 // are no results.
 func TestInterruptedPlay(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := config(t)
 	cfg.Episodes = 100
@@ -520,7 +511,7 @@ func TestReadSummary(t *testing.T) {
 // dropped, but not while messages are doubled. The latency estimate falls sooner than the longest
 // of the last ten round trips.
 func TestThePapersEpisodes(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	ticks := func(contender, scenario string) []fleet.Tick {
 		cfg := config(t)
 		s, c := matchup(t, scenario, contender)

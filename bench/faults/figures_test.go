@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // still is a policy whose actions keep the arm at rest.
@@ -142,7 +143,7 @@ func TestEpisodes(t *testing.T) {
 // Goal: an episode is played from its own side and in the requested world. In the narrow world the
 // servos follow their goals two ticks late.
 func TestWorldsArePlayed(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {
 		cfg := config(t)
 		cfg.World, cfg.Duration = world, time.Second

@@ -11,6 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 const ms = time.Millisecond
@@ -176,7 +177,7 @@ func TestLoadRecordRefuses(t *testing.T) {
 // The contenders play with a record's times: they starve while the record lost everything, and wait
 // while its server was slow.
 func TestPlayRecord(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	cfg := config(t)
 	cfg.Duration, cfg.Contenders = time.Minute, cfg.Contenders[:1]
 	if err := cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {

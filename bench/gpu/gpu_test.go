@@ -9,25 +9,16 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 const still = "../../testdata/demo/still"
 
-func needRuntime(t *testing.T) {
-	t.Helper()
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Goal: the report is complete on a machine without a GPU: the CPU is measured, the report names
 // the GPU as absent with the remedy, and contains another program's figures.
 func TestReport(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	beside := `bare=test -d "$BENCH_BUNDLE" && test "$BENCH_BATCHES" = 1,3 && echo '{"open_s": 2, "batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`
 	r := rttest.Must(Measure(t.Context(), Config{
 		Bundle:   []string{still},
@@ -85,7 +76,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestMeasureRefuses(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	good := Config{
 		Bundle:   []string{still},
 		Device:   []string{"cpu"},

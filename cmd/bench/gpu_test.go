@@ -1,23 +1,18 @@
 package main
 
 import (
-	"errors"
 	"path/filepath"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench/gpu"
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // Goal: the report has the times of the policy in one graph and in two, of every batch size, and of one robot's
 // request. The report counts no garbage collection.
 func TestReportOfTwoForms(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	stagetest.NeedsRuntime(t)
 	testdata := rttest.Must(filepath.Abs("../../testdata"))(t)
 	markdown := filepath.Join(t.TempDir(), "gpu.md")
 	var r gpu.Report

@@ -736,44 +736,6 @@ func serveDemo(t *testing.T, args ...string) {
 		s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
-// The real program refuses sessions over TCP by the limits in its manifest.
-func TestSessionRefusals(t *testing.T) {
-	r, network, prefix := serve(t, "--manifest", writeManifest(t, demoBundle(t)+`default_task: "around the post"
-pin_task: true
-strict_fps: true
-max_sessions: 1
-clients: [arm-1, arm-2]
-`))
-	tests := []struct {
-		change    func(o *wire.SessionOpen)
-		want      string
-		temporary bool
-	}{
-		{func(o *wire.SessionOpen) { o.ClientUUID = "arm-3" }, "client 'arm-3' is not on this server's list", false},
-		{func(o *wire.SessionOpen) { o.StateDim = 7 }, "state dim mismatch: server=6, client=7", false},
-		{func(o *wire.SessionOpen) { o.Task = "fold the towel" },
-			"task is pinned to 'around the post' on this server, got 'fold the towel'", false},
-		{func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
-		{func(*wire.SessionOpen) {}, "", false},
-		{func(*wire.SessionOpen) {}, "", false}, // the same robot opens again
-		{func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
-		{func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version 2 outside supported range [1, 1]", false},
-	}
-	for i, tt := range tests {
-		o := demoOpen(t, "arm-1")
-		tt.change(&o)
-		ack := openSession(t, network, prefix, o)
-		if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) ||
-			ack.Temporary() != tt.temporary || tt.temporary && (ack.ServerLoad != 1 || ack.RetryAfterMs <= 0) {
-			t.Errorf("open %d: ack = %+v, want accepted %v, an error with %q, temporary %v", i, ack, tt.want == "",
-				tt.want, tt.temporary)
-		}
-	}
-	if s := r.stop(syscall.SIGTERM); s.Sessions.Opened != 2 || s.Sessions.Refused != uint64(len(tests)-2) {
-		t.Errorf("sessions = %+v, want 2 opened and %d refused", s.Sessions, len(tests)-2)
-	}
-}
-
 // demoOpen returns a request for a session that fits the demo policy.
 func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()

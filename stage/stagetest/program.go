@@ -138,11 +138,13 @@ func Refusals(text string) (list []Refusal) {
 }
 
 // NeedsRuntime skips the test where ONNX Runtime is missing.
-func NeedsRuntime(t *testing.T) {
+func NeedsRuntime(t testing.TB) {
 	t.Helper()
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
+	err := policy.OpenRuntime("", "cpu")
+	if errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
+	rttest.Do(t, err)
 }
 
 // FreeEndpoint returns an endpoint on this machine at which no program listens, and its port.

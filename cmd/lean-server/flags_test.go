@@ -10,3 +10,9 @@ import (
 func TestBrief(t *testing.T) {
 	programtest.CheckBrief(t, brief, programtest.Commands{New: func() any { return new(cli) }, Vars: nil})
 }
+
+func TestRanges(t *testing.T) {
+	if flags := programtest.CheckRanges(t, programtest.Commands{New: func() any { return new(cli) }}); flags < 1 {
+		t.Error("no flag has a range")
+	}
+}
