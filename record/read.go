@@ -233,7 +233,7 @@ func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 		return visit(v.Chunk, topic, m.Data, wall)
 	case SessionTopic:
 		return visit(v.Session, topic, m.Data, wall)
-	case eventTopic:
+	case EventTopic:
 		return visit(v.Event, topic, m.Data, wall)
 	case EpisodeTopic:
 		return visit(v.Episode, topic, m.Data, wall)

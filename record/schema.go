@@ -34,7 +34,7 @@ const (
 	sentTopic    = "/sent"
 	chunkTopic   = "/chunk"
 	SessionTopic = "/session"
-	eventTopic   = "/event"
+	EventTopic   = "/event"
 	logTopic     = "/log"
 	EpisodeTopic = "/episode"
 	CameraTopic  = "/camera/"
@@ -50,7 +50,7 @@ var channels = []struct {
 	{sentTopic, "edgert.Sent", &Sent{}},
 	{chunkTopic, "edgert.Chunk", &Chunk{}},
 	{SessionTopic, "edgert.Session", &Session{}},
-	{eventTopic, "edgert.Event", &Event{}},
+	{EventTopic, "edgert.Event", &Event{}},
 	{logTopic, "foxglove.Log", &logLine{}},
 	{EpisodeTopic, "edgert.Episode", &Episode{}},
 	{CameraTopic, "foxglove.CompressedImage", &Image{}},

@@ -151,7 +151,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	}
 	count := func() (n int, all []episode, err error) {
 		one := *r
-		one.marks = []mark{m}
+		one.marks = slices.DeleteFunc(slices.Clone(r.marks), func(m mark) bool { return m.number != number })
 		all, err = one.episodes(&c, Left{})
 		for _, e := range all {
 			n += len(e.frames)

@@ -71,7 +71,7 @@ func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 				r.name)
 		}
 		if m.cut && c.Task == "" {
-			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
+			left.add(1, "episodes whose task the record has cut at 240 bytes (--task gives the whole)")
 		}
 		m.task = cmp.Or(c.Task, m.task)
 		parts := r.parts(m, c, left)

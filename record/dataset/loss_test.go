@@ -487,7 +487,7 @@ func TestTasksAreWhole(t *testing.T) {
 		d, err := Describe(cfg.Out)
 		task := map[int]string{0: run, 1: cut[:239]}[want]
 		if err != nil || len(d.Tasks) != 1 || d.Tasks[0].Task != task ||
-			r.Left["episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)"] != want {
+			r.Left["episodes whose task the record has cut at 240 bytes (--task gives the whole)"] != want {
 			t.Errorf("%q: %+v, %v, %+v", run, d.Tasks, err, r.Left)
 		}
 	}

@@ -30,8 +30,8 @@ func CheckRepo(repo string) error {
 
 // pushProgram makes the repository, the files, and the tag by which LeRobot's loader finds the layout,
 // as LeRobotDataset.push_to_hub does, and prints the address. It deletes the files of episodes that only an earlier
-// push had, because the loader reads every file in data/. A repository without a README.md gets a card like LeRobot's,
-// by which the Hub finds and shows the dataset; it names no licence, which is the user's choice.
+// push had, because the loader reads every file in data/ and meta/episodes/. A repository without a README.md gets a
+// card like LeRobot's, by which the Hub finds and shows the dataset; it names no licence, which is the user's choice.
 const pushProgram = `
 import pathlib, sys
 try:
@@ -42,7 +42,7 @@ repo, folder, version = sys.argv[1:]
 api = HfApi()
 url = api.create_repo(repo, repo_type="dataset", exist_ok=True)
 api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export",
-                  delete_patterns=["data/*", "videos/*"])
+                  delete_patterns=["data/*", "videos/*", "meta/episodes/*"])
 if not api.file_exists(repo, "README.md", repo_type="dataset"):
     info = pathlib.Path(folder, "meta", "info.json").read_text(encoding="utf-8")
     card = """---
@@ -124,6 +124,6 @@ func lastLine(text []byte) string {
 // pushCommands returns the commands of Push as one line for a person's shell.
 func pushCommands(folder, repo string) string {
 	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type "+
-		"dataset --delete 'data/*' --delete 'videos/*' && hf repos tag create %s %s --repo-type dataset", repo,
-		strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
+		"dataset --delete 'data/*' --delete 'videos/*' --delete 'meta/episodes/*' && hf repos tag create "+
+		"%s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
 }

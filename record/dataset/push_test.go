@@ -126,8 +126,9 @@ type hub struct {
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	h.asked = append(h.asked, r.Method+" "+r.URL.Path)
-	if strings.HasSuffix(r.URL.Path, "/tree/main") { // an earlier push had an episode more
-		fmt.Fprintf(w, `[{"type": "file", "path": %q, "size": 1, "oid": "1"}]`, pathOf("", 1))
+	if strings.HasSuffix(r.URL.Path, "/tree/main") { // an earlier push had an episode and a table more
+		fmt.Fprintf(w, `[{"type": "file", "path": %q, "size": 1, "oid": "1"}, {"type": "file", "path": %q, "size": 1, `+
+			`"oid": "2"}]`, pathOf("", 1), fill(episodePath, "", 0, 1))
 		return
 	}
 	answer := map[string]any{"url": h.URL + "/datasets/ada/x", "name": "x"}
@@ -193,7 +194,7 @@ func TestPushThatLeRobotTakesIt(t *testing.T) {
 			t.Errorf("pushed %q, want %s too", h.files, file)
 		}
 	}
-	rttest.Equal(t, h.deleted, []string{pathOf("", 1)}, "deleted")
+	rttest.Equal(t, h.deleted, []string{pathOf("", 1), fill(episodePath, "", 0, 1)}, "deleted")
 	if !slices.Contains(h.asked, "POST /api/datasets/ada/x/tag/main") {
 		t.Errorf("asked %q, want the tag too", h.asked)
 	}

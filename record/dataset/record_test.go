@@ -27,6 +27,7 @@ type scene struct {
 	shutter          rt.Instant // offset of the pictures' times from the even grid; 0: 2 ms before
 	w, h             int
 	episodes         []record.Episode // nil: no marks
+	events           []record.Event
 	instance, robot  string
 	robotType        string // empty: the robot's name
 	units            string
@@ -122,6 +123,11 @@ func (s *scene) write(t testing.TB, path string) string {
 		for k := range s.episodes {
 			if e := &s.episodes[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
 				f.Episode(e)
+			}
+		}
+		for k := range s.events {
+			if e := &s.events[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
+				f.Event(e)
 			}
 		}
 		if i >= s.from && !s.lost[i] {

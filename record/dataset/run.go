@@ -340,6 +340,7 @@ func (r *run) read(ctx context.Context) error {
 	order := pictureOrder{}
 	seen := map[string]bool{}
 	var open *mark
+	var tasks []mark // from each change of the task on
 	last := rt.Instant(math.MinInt64)
 	err := r.visit(ctx, record.Visitor{
 		Tick: func(t *record.Tick) error {
@@ -363,6 +364,12 @@ func (r *run) read(ctx context.Context) error {
 			}
 			return nil
 		},
+		Event: func(e *record.Event) error {
+			if n := len(tasks); n == 0 || e.At > tasks[n-1].begin { // otherwise an earlier file has it, too
+				tasks = append(tasks, taskFrom(e)...)
+			}
+			return nil
+		},
 		Episode: func(e *record.Episode) error {
 			cut := fmt.Sprint(e.At, e.Number, e.Ended, e.Outcome)
 			if !seen[cut] { // otherwise an earlier file has this message, too
@@ -376,7 +383,10 @@ func (r *run) read(ctx context.Context) error {
 		r.marks = append(r.marks, *open)
 	}
 	if len(r.marks) == 0 {
-		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
+		r.marks = append([]mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}, tasks...)
+		for i := range tasks {
+			r.marks[i].end = tasks[i].begin
+		}
 	}
 	whole := r.info["task"]
 	for i := range r.marks {
@@ -386,6 +396,21 @@ func (r *run) read(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// taskFrom returns the rest of a run without episodes from an event on, if the event is a command that has changed the
+// task.
+func taskFrom(e *record.Event) []mark {
+	task, changed := strings.CutPrefix(e.Text.String(), "task ")
+	if !changed || e.Kind != "operator" || e.B != 0 { // B: the command was refused
+		return nil
+	}
+	return []mark{{
+		begin: e.At,
+		end:   never,
+		task:  task,
+		cut:   strings.HasSuffix(task, "…"),
+	}}
 }
 
 // forget frees everything that read has loaded.

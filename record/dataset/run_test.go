@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/record"
@@ -13,6 +14,34 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
+
+// A run without episodes is cut where an operator has changed its task. A refused change cuts nothing. The last part
+// grows with the run.
+func TestTasksCutARun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.mcap")
+	write := func(seconds float64) {
+		s := plainRun("one", seconds)
+		for _, c := range []struct {
+			at, refused int64
+			text        string
+		}{{1, 0, "task push"}, {2, 1, "task throw: the run is ending"}, {2, 0, "pause"}} {
+			e := record.Event{At: s.at(float64(c.at)) + testStart, Kind: "operator", B: c.refused}
+			e.Text.Set(c.text)
+			s.events = append(s.events, e)
+		}
+		s.write(t, file)
+	}
+	write(3)
+	cfg := testConfig(t, file)
+	d := data(t, cfg)
+	same(t, "tasks", d.firsts(taskIndex), append(slices.Repeat([]float64{0}, 30), slices.Repeat([]float64{1}, 60)...))
+	write(4)
+	cfg.Append = true
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Frames != 120 || r.Replaced != 2 {
+		t.Errorf("%+v, want 120 frames", r)
+	}
+	checked(t, cfg.Out)
+}
 
 // The last outcome that the operator gave an episode is valid. An end without a beginning makes no episode.
 func TestTheLastOutcomeCounts(t *testing.T) {

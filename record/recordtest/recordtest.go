@@ -58,6 +58,11 @@ func (f *File) Episode(m *record.Episode) {
 	f.write(record.EpisodeTopic, int64(m.At), record.Append(nil, m, Wall))
 }
 
+// Event writes an event.
+func (f *File) Event(m *record.Event) {
+	f.write(record.EventTopic, int64(m.At), record.Append(nil, m, Wall))
+}
+
 // Session writes a session, at the record's beginning.
 func (f *File) Session(m *record.Session) {
 	f.write(record.SessionTopic, 0, record.Append(nil, m, Wall))
