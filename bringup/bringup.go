@@ -268,7 +268,7 @@ func (s *session) torqueOff(ctx context.Context) error {
 		if on, err := s.read(m, table.TorqueEnable); err != nil || on == 0 {
 			continue
 		}
-		if _, err := s.ask(ctx, "The arm is under torque. Hold it, then press Enter: its torque goes off."); err != nil {
+		if _, err := s.ask(ctx, "The arm is under torque. Hold it, then press Enter: it goes limp."); err != nil {
 			return err
 		}
 		break
