@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -47,6 +48,10 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			[]string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
 		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers,
 			[]string{"no chunk for 2s: gave up"}, "session"},
+		{"numbers", []func(*rig){func(r *rig) {
+			r.answer(r.request(), float32(math.NaN()))
+			r.step(1)
+		}, func(*rig) {}}, event.LackAnswers, []string{"1 chunks of this run were not used (not_finite)"}, "shape"},
 		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) {
 			gone(r)
 			r.in.Unheard.Store(true)

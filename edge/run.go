@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/operator"
@@ -131,6 +132,11 @@ func (e *Edge) offlineError() error {
 		text += e.cameraErrors()
 	default:
 		text += e.cameraErrors()
+	}
+	for _, o := range []chunk.Outcome{chunk.BadShape, chunk.NotFinite} {
+		if n := e.control.stats.dropped[dropOutcome+int(o)].Load(); n > 0 && lack == event.LackAnswers {
+			text += fmt.Sprintf("; %d chunks of this run were not used (%v): check the policy", n, o)
+		}
 	}
 	for k := event.LackJoints; k <= event.LackSession; k++ {
 		if k != lack && 2*lacks.Lasted(k) >= lacks.Lasted(lack) && lacks.Lasted(k) > 0 {

@@ -247,7 +247,7 @@ func (a attended) Task() string { return *a.task.Load() }
 func (a attended) Rest()        {}
 
 func (a attended) NotReady() string {
-	switch {
+	switch away := capture.Failing(a.cameras); {
 	case a.run.Leaving():
 		return "the run is ending"
 	case a.paused.Load():
@@ -257,9 +257,9 @@ func (a attended) NotReady() string {
 	case record.RunStates[a.state.Load()] == drive.Stalled:
 		return "the follower holds: it, or the leader, does not answer"
 	case a.pending.Load() > 0:
-		return "a camera has not given its first picture" + capture.Failing(a.cameras)
-	case capture.Failing(a.cameras) != "":
-		return "not every camera gives pictures" + capture.Failing(a.cameras)
+		return "a camera has not given its first picture" + away
+	case away != "":
+		return "not every camera gives pictures" + away
 	}
 	return ""
 }

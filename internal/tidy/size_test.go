@@ -19,7 +19,7 @@ var sizes = []struct {
 	room   float64 // share by which the tree may exceed the figure
 	of     func(count.Figures) int
 }{
-	{"tokens without tests", 924_000, 0.02, func(f count.Figures) int { return f.Tokens }},
+	{"tokens without tests", 925_000, 0.02, func(f count.Figures) int { return f.Tokens }},
 	{"tokens in tests", 853_000, 0.02, func(f count.Figures) int { return f.TestTokens }},
 	{"functions over 70 lines", 0, 0, func(f count.Figures) int { return longer(f.Functions, maxFunctionLines) }},
 	{"lines of code over 120 columns", 292, 0.02, func(f count.Figures) int { return f.Long }},
