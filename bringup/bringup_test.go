@@ -201,8 +201,7 @@ func TestSetupMotorsOfTheSameMotorAgain(t *testing.T) {
 			bus, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}})
 			in, keys := io.Pipe()
 			cfg.In, cfg.Keyboard = in, tt.keyboard
-			done := make(chan error, 1)
-			go func() { done <- SetupMotors(t.Context(), cfg) }()
+			done := rttest.Go(func() error { return SetupMotors(t.Context(), cfg) })
 			out.await(t, "Connect the tip motor")
 			io.WriteString(keys, tt.typed)
 			out.await(t, tt.says)
@@ -390,8 +389,7 @@ func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
 	bus, cfg, out := wholeArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) }()
+	done := rttest.Go(func() error { return Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) })
 	out.await(t, "Torque is on")
 	cancel()
 	rttest.Ends(t, <-done, exit.Failure, "torque goes off")
@@ -438,8 +436,7 @@ func TestPorts(t *testing.T) {
 	cfg.Unplug = true
 	in, type_ := io.Pipe()
 	cfg.In = in
-	done := make(chan error, 1)
-	go func() { done <- Ports(t.Context(), cfg) }()
+	done := rttest.Go(func() error { return Ports(t.Context(), cfg) })
 	out.await(t, "Unplug the arm")
 	os.Remove(node)
 	os.Remove(link)
@@ -472,8 +469,7 @@ func TestPortsOfOneAdapter(t *testing.T) {
 		out, report := new(screen), new(bytes.Buffer)
 		in, keys := io.Pipe()
 		cfg := PortsConfig{Config: Config{In: in, Out: out, JSON: report}, Unplug: true, Dev: dev, Sys: sys}
-		done := make(chan error, 1)
-		go func() { done <- Ports(t.Context(), cfg) }()
+		done := rttest.Go(func() error { return Ports(t.Context(), cfg) })
 		out.await(t, "Unplug the arm")
 		rttest.Do(t, errors.Join(os.Remove(nodes[0]), os.Remove(nodes[1])))
 		io.WriteString(keys, "\n")

@@ -87,8 +87,7 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- ServeSimBus(ctx, cfg, io.Discard) }()
+	done := rttest.Go(func() error { return ServeSimBus(ctx, cfg, io.Discard) })
 	var eye *scene.Viewer
 	rttest.Eventually(t, "a world to be seen", func() (ok bool) {
 		var err error

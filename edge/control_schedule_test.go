@@ -27,7 +27,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 		Dir:   dir,
 		Size:  1 << 30,
 		ID:    "arm",
-		Clock: r.time,
+		Clock: r.Clock,
 	}))(t)
 	r.in.Open(&uplink.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
 	return dir
@@ -38,7 +38,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 func TestASessionWaitsForItsEpisode(t *testing.T) {
 	r := newRig(t)
 	r.operator.resets.Add(1)
-	r.ask(r.time.Now())
+	r.ask(r.Now())
 	rttest.Want(t, r.session.epoch, 0, "epoch before the episode begins")
 	r.step(1)
 	snap, _, _ := r.out.Snapshots.Front()
@@ -204,10 +204,10 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	r.serve(200, 3, 10)
 	r.bus.writes = r.bus.writes[:0:0]
 	rttest.NoAllocs(t, "tick allocates %v times, want 0", 500, func() {
-		now := r.time.Now()
+		now := r.Now()
 		r.tick(rt.Tick{Deadline: now, Woke: now})
 		r.record.Collect()
-		r.time.SleepUntil(now.Add(testPeriod))
+		r.SleepUntil(now.Add(testPeriod))
 	})
 	rttest.Want(t, r.record.Stats().Lost, 0, "messages lost")
 }

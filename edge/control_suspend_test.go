@@ -12,9 +12,9 @@ import (
 // wake runs the first tick after a suspension of the machine.
 func (r *rig) wake(s *rt.Suspension) {
 	r.index++
-	now := r.time.Now()
+	now := r.Now()
 	r.tick(rt.Tick{Index: r.index, Deadline: now, Woke: now, Suspended: s.Passed()})
-	r.time.SleepUntil(now.Add(testPeriod))
+	r.SleepUntil(now.Add(testPeriod))
 }
 
 // Goal: the clock of all ages stops while the machine is suspended. After a suspension no row from
@@ -29,8 +29,8 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	if left := r.view().Size; left < 5 || r.run.state != stateStreaming {
 		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.run.state)
 	}
-	slept := rt.NewSuspension(r.time)
-	r.time.Suspend(3 * time.Hour)
+	slept := rt.NewSuspension(r.Clock)
+	r.Suspend(3 * time.Hour)
 	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // the motors hold other goals than those that they got last
 	n := r.writes()
 	r.wake(slept)
@@ -41,7 +41,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 			t.Fatalf("after the suspend it writes %v, want nothing but where the arm stands, [-20 20]", goal)
 		}
 	}
-	if awake := rt.Instant(r.out.ResumedAt.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
+	if awake := rt.Instant(r.out.ResumedAt.Load()); awake == 0 || awake < r.Now().Add(-5*testPeriod) {
 		t.Errorf("awake since %v, want the instant of waking: pictures from before it are not used", awake)
 	}
 	told := len(r.told(event.Suspended))

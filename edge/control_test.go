@@ -140,10 +140,10 @@ func (b *fakeBus) ArmStep(_ rt.Instant, joints robot.Joints) (bool, error) {
 // rig is a control with fakes for bus and server, ticked by hand.
 type rig struct {
 	*control
+	*rttest.Clock
 	link  *uplink.Link
 	bus   *fakeBus
 	how   follow.Config
-	time  *rttest.Clock
 	index uint64
 	slope float32 // slope of the answers' rows
 }
@@ -166,7 +166,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096),
 		masks: make([]robot.Joints, 0, 4096)}
-	r := &rig{bus: fake, time: clock, how: follow.Config{
+	r := &rig{bus: fake, Clock: clock, how: follow.Config{
 		Period: testPeriod,
 		Events: event.NewQueue(1024),
 		Exit:   follow.ExitPark,
@@ -216,7 +216,7 @@ func (r *rig) drops() map[string]uint64 { return r.stats.dropTotals(r.link.Stats
 func (r *rig) follow(change func(*follow.Config)) {
 	change(&r.how)
 	r.arm = follow.One(follow.New(r.bus, r.how, testDOF))
-	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.time, Period: testPeriod}})
+	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.Clock, Period: testPeriod}})
 	r.core.Gate = r.arm.Gate()
 }
 
@@ -224,9 +224,9 @@ func (r *rig) follow(change func(*follow.Config)) {
 func (r *rig) step(n int) {
 	for range n {
 		r.index++
-		now := r.time.Now()
+		now := r.Now()
 		r.tick(rt.Tick{Index: r.index, Deadline: now, Woke: now})
-		r.time.SleepUntil(now.Add(testPeriod))
+		r.SleepUntil(now.Add(testPeriod))
 	}
 }
 
@@ -535,7 +535,7 @@ func TestAsksAfterABreak(t *testing.T) {
 
 func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 	r := newRig(t)
-	now := r.time.Now()
+	now := r.Now()
 	r.step(1)
 	rttest.Want(t, r.bus.deadline.Sub(now), testPeriod-follow.Reserve(testPeriod), "the read's deadline after the tick")
 }
@@ -639,7 +639,7 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
 	d := r.in.Sources.Reserve()
-	*d = uplink.Source{Key: 1, At: r.time.Now().Add(-500 * time.Millisecond)}
+	*d = uplink.Source{Key: 1, At: r.Now().Add(-500 * time.Millisecond)}
 	r.in.Sources.Commit()
 	r.answer(1, 6)
 	r.step(3)

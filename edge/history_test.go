@@ -132,7 +132,7 @@ func (w *watcher) show(at rt.Instant) {
 // but before the sender works. Every fourth tick answers the newest request. asked reports whether
 // the tick sent a request.
 func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
-	now = w.time.Now()
+	now = w.Now()
 	if w.pace.before(i) {
 		w.show(now.Add(-time.Millisecond))
 	}
@@ -210,7 +210,7 @@ func twice(i, at int) bool { return i == at || i == at+1 }
 func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 	w := newWatcher(t, steps)
 	w.pace = pace
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	for i := range 200 {
 		c.happen(w, i, at)
 		now, asked := w.tickOnce(i, true)
@@ -268,7 +268,7 @@ func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	w := newWatcher(t, 3)
 	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF))(t)
 	w.core.Stages = stages
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	for i := range 200 {
 		now, asked := w.tickOnce(i, true)
 		if w.core.AtAction() {
@@ -288,7 +288,7 @@ func TestHistoryCountsActionsNotTicks(t *testing.T) {
 func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	const late = 80 // ticks
 	w := newWatcher(t, 4)
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	for i := range 40 {
 		w.tickOnce(i, true)
 	}
@@ -320,7 +320,7 @@ func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 // step gets no history.
 func TestSessionsOfFewerSteps(t *testing.T) {
 	w := newWatcher(t, 4)
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	epoch := uint32(1)
 	for _, steps := range []int{2, 1, 4} {
 		epoch++
@@ -339,12 +339,12 @@ func TestSessionsOfFewerSteps(t *testing.T) {
 // Goal: no history contains a picture from before a suspension.
 func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	w := newWatcher(t, wire.MaxSteps)
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	for i := range 40 {
 		w.tickOnce(i, true)
 	}
 	unsent := w.link.Stats.Unsent.Load()
-	w.out.ResumedAt.Store(int64(w.time.Now().Add(-time.Microsecond)))
+	w.out.ResumedAt.Store(int64(w.Now().Add(-time.Microsecond)))
 	w.operator.resets.Add(1)
 	w.box.body = nil
 	w.step(1)
@@ -352,9 +352,9 @@ func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	if len(w.box.body) != 0 || w.link.Stats.Unsent.Load() != unsent+1 {
 		t.Fatalf("%d bytes left, %d unsent, want none and one", len(w.box.body), w.link.Stats.Unsent.Load()-unsent)
 	}
-	w.show(w.time.Now().Add(-time.Nanosecond))
+	w.show(w.Now().Add(-time.Nanosecond))
 	for before := w.session.key; w.session.key == before; {
-		now := w.time.Now()
+		now := w.Now()
 		w.step(1)
 		w.sender.Work()
 		w.feed(now)
@@ -366,7 +366,7 @@ func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 // picture of its instant.
 func TestEveryStepWakesTheSender(t *testing.T) {
 	w := newWatcher(t, 2)
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	for i := range 40 {
 		if w.tickOnce(i, false); !w.waker.Wait(0) {
 			t.Fatalf("tick %d did not wake it", i)
@@ -377,7 +377,7 @@ func TestEveryStepWakesTheSender(t *testing.T) {
 
 func TestHistoryNoAlloc(t *testing.T) {
 	w := newWatcher(t, 4)
-	w.show(w.time.Now().Add(-testPeriod))
+	w.show(w.Now().Add(-testPeriod))
 	w.shown = make([]rt.Instant, 1, 4096)
 	for i := range 200 {
 		w.tickOnce(i, true)
@@ -385,7 +385,7 @@ func TestHistoryNoAlloc(t *testing.T) {
 	w.bus.writes = w.bus.writes[:0:0]
 	i := 0
 	rttest.NoAllocs(t, "a tick and its sender allocate %v times, want 0", 500, func() {
-		now := w.time.Now()
+		now := w.Now()
 		if i++; i%3 == 0 {
 			w.show(now.Add(-time.Millisecond))
 		}
@@ -394,7 +394,7 @@ func TestHistoryNoAlloc(t *testing.T) {
 		for w.in.Sources.Peek() != nil {
 			w.in.Sources.Release()
 		}
-		w.time.SleepUntil(now.Add(testPeriod))
+		w.SleepUntil(now.Add(testPeriod))
 	})
 }
 

@@ -32,7 +32,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	if r.starved() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.starved(), r.run.state)
 	}
-	if since := r.time.Now().Sub(rt.Instant(r.out.MergedAt.Load())); since > testPeriod {
+	if since := r.Now().Sub(rt.Instant(r.out.MergedAt.Load())); since > testPeriod {
 		t.Errorf("pause: the link misses an answer for %v, want for none", since)
 	}
 	r.core.MaxAge = 0

@@ -29,7 +29,7 @@ func (r *rig) slowAnswer(says float64) {
 	asked := r.session.key
 	for range 8 {
 		r.step(100)
-		r.in.AliveAt.Store(int64(r.time.Now()))
+		r.in.AliveAt.Store(int64(r.Now()))
 	}
 	r.in.Answers.Back().Body.InferenceMs = says
 	r.answer(asked, 6)
@@ -126,7 +126,7 @@ func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	r.step(1)
 	for range 12 {
 		r.step(100)
-		r.in.AliveAt.Store(int64(r.time.Now()))
+		r.in.AliveAt.Store(int64(r.Now()))
 	}
 	r.in.Lose()
 	for n := 0; r.run.state != stateDead && n < 300; n++ {
@@ -160,7 +160,7 @@ func TestAServerThatLivesIsNotOffline(t *testing.T) {
 	r.step(1)
 	for range 5 {
 		r.step(150)
-		r.in.AliveAt.Store(int64(r.time.Now()))
+		r.in.AliveAt.Store(int64(r.Now()))
 	}
 	if r.run.state == stateDead {
 		t.Fatal("given up while the server answered")

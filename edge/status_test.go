@@ -57,7 +57,7 @@ func TestTicksLeaveAView(t *testing.T) {
 	r.viewer = drive.NewViewer(robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}})
 	r.slope = 0.1
 	show := func() (l drive.Live) {
-		r.viewer.Show(&l, r.time.Now())
+		r.viewer.Show(&l, r.Now())
 		return l
 	}
 	if l := show(); l.Joints != nil {

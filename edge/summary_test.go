@@ -65,9 +65,9 @@ func TestStatusLineNoAlloc(t *testing.T) {
 	r.serve(100, 3, 10)
 	e := &Edge{control: r.control, drive: r.drive}
 	var l statusLine
-	if line := string(l.format(e, r.time.Now())); !strings.HasPrefix(line, "STREAMING") ||
+	if line := string(l.format(e, r.Now())); !strings.HasPrefix(line, "STREAMING") ||
 		!strings.Contains(line, "queue ") {
 		t.Errorf("status line %q", line)
 	}
-	rttest.NoAllocs(t, "format allocates %v times, want 0", 100, func() { l.format(e, r.time.Now()) })
+	rttest.NoAllocs(t, "format allocates %v times, want 0", 100, func() { l.format(e, r.Now()) })
 }

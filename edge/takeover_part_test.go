@@ -20,12 +20,12 @@ func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buse
 	two.Safety.Parts = coupling
 	r.arm = follow.Of(two, func(i int, _ robot.Robot) *follow.Follower {
 		how := r.how
-		how.Clock, how.Gate = r.time, follow.Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{3}}
+		how.Clock, how.Gate = r.Clock, follow.Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{3}}
 		buses[i] = new(fakeBus)
 		return follow.New(buses[i], how, 1)
 	})
 	r.controlConfig.arm = r.arm
-	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.time, Period: testPeriod}})
+	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.Clock, Period: testPeriod}})
 	r.core.Gate = r.arm.Gate()
 	l = r.lead(false, 0, 0)
 	r.serve(60, 3, 10)
@@ -53,7 +53,7 @@ func TestTakeoverOfOnePart(t *testing.T) {
 		asked := r.requests()
 		buses[1].at[0]++ // a push of the other part: while that part holds, it gets no goal and stays at the new place
 		for range 60 {
-			l.pose.At = r.time.Now()
+			l.pose.At = r.Now()
 			r.serve(1, 0, 0)
 			if key := r.session.key; r.requests() > asked {
 				r.answerEpisode(key, 30, r.session.episode)
@@ -121,10 +121,10 @@ func TestAPartThatReturnsIsArmed(t *testing.T) {
 	for name, tick := range map[string]func(*rig, *fakeLeader){
 		"a correction": func(r *rig, l *fakeLeader) { r.led(1, l) },
 		"no policy": func(r *rig, _ *fakeLeader) {
-			now := r.time.Now()
+			now := r.Now()
 			r.arm.Read(rt.Tick{Deadline: now, Woke: now})
 			r.drive.Step(rt.Tick{Deadline: now, Woke: now}, true, false)
-			r.time.SleepUntil(now.Add(testPeriod))
+			r.SleepUntil(now.Add(testPeriod))
 		},
 	} {
 		for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
@@ -159,7 +159,7 @@ func TestAPushConcernsEveryPart(t *testing.T) {
 // holds. When the person gives the arm back, the policy drives again.
 func TestJogTakesOver(t *testing.T) {
 	r := newRig(t)
-	keys := leader.NewJog([]string{"pan", "lift"}, r.time)
+	keys := leader.NewJog([]string{"pan", "lift"}, r.Clock)
 	r.leadWith(leader.NewJogged(keys, r.arm.Gate().Step))
 	r.serve(60, 1, 10)
 	r.operator.correct.Store(true)
@@ -178,7 +178,7 @@ func TestJogTakesOver(t *testing.T) {
 	r.step(60)
 	rttest.Want(t, r.arm.Goal[1], 20, "goals")
 	rttest.NoAllocs(t, "Want allocates %v times", 50, func() {
-		r.takeover.leader.Want(r.time.Now(), 1, false, r.arm.Goal)
+		r.takeover.leader.Want(r.Now(), 1, false, r.arm.Goal)
 	})
 }
 
@@ -186,7 +186,7 @@ func TestJogTakesOver(t *testing.T) {
 func TestPartsThatCannotBeTaken(t *testing.T) {
 	r, _, _ := newPair(t, robot.Together)
 	two, _ := robot.ByName("bi_so101")
-	e := &Edge{control: r.control, robot: two, clock: r.time}
+	e := &Edge{control: r.control, robot: two, clock: r.Clock}
 	r.takeover.parts = 1<<12 - 1
 	rttest.Want(t, len(e.partsToTake()), 2, "buttons for (one for each arm)")
 	r.takeover.parts = 63

@@ -42,7 +42,7 @@ func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float
 
 // lead gives the rig a leader with this pose.
 func (r *rig) lead(actuated bool, at ...float32) *fakeLeader {
-	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.time.Now(), Joints: at}}
+	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.Now(), Joints: at}}
 	r.leadWith(l)
 	return l
 }
@@ -72,7 +72,7 @@ func newLedRig(t *testing.T, r *rig) (*rig, *fakeLeader) {
 // led runs n ticks, and the leader answers in each of them.
 func (r *rig) led(n int, l *fakeLeader) {
 	for range n {
-		l.pose.At = r.time.Now()
+		l.pose.At = r.Now()
 		r.step(1)
 	}
 }
@@ -416,7 +416,7 @@ func TestATakeoverThatDoesNotBegin(t *testing.T) {
 	l := r.lead(false, 0, 0)
 	r.pause(true)
 	r.led(2, l)
-	e := &Edge{control: r.control, clock: r.time, drive: r.drive, cfg: Config{FPS: 100}}
+	e := &Edge{control: r.control, clock: r.Clock, drive: r.drive, cfg: Config{FPS: 100}}
 	_, err := e.correction(t.Context(), "")
 	rttest.Fails(t, err, "the tick does not answer")
 	if o := &r.operator; !o.pause.Load() || o.correct.Load() {
@@ -442,25 +442,25 @@ func TestATakeoverThatWaitsForTheTick(t *testing.T) {
 	l := r.lead(false, 0, 0)
 	r.led(2, l)
 	e := &Edge{control: r.control, drive: r.drive, cfg: Config{FPS: 100}}
-	e.clock = acting{r.time, func() { e.pause(); r.led(1, l) }}
-	began := r.time.Now()
+	e.clock = acting{r.Clock, func() { e.pause(); r.led(1, l) }}
+	began := r.Now()
 	rttest.Fails(t, rttest.Err(e.correction(t.Context(), "")), "a pause came first")
-	if o := &r.operator; !o.pause.Load() || o.correct.Load() || r.time.Now().Sub(began) > follow.ParkLimit/30 {
+	if o := &r.operator; !o.pause.Load() || o.correct.Load() || r.Now().Sub(began) > follow.ParkLimit/30 {
 		t.Errorf("paused %v, correcting %v after %v, want a pause at once", o.pause.Load(), o.correct.Load(),
-			r.time.Now().Sub(began))
+			r.Now().Sub(began))
 	}
 	stood := false
-	e.clock = acting{r.time, func() {
+	e.clock = acting{r.Clock, func() {
 		if !stood {
 			stood = true
-			r.time.SleepUntil(r.time.Now().Add(time.Minute))
+			r.SleepUntil(r.Now().Add(time.Minute))
 			return
 		}
 		r.led(1, l)
 	}}
 	r.pause(false)
 	r.led(2, l)
-	l.pose.At = r.time.Now()
+	l.pose.At = r.Now()
 	if _, err := e.correction(t.Context(), ""); err != nil || r.holder() != correcting {
 		t.Errorf("after a stop of the machine: %v, %v", err, r.holder())
 	}
@@ -475,7 +475,7 @@ func (away) Grab(*camera.Frame) error { return camera.ErrGone }
 func TestNoEpisodeOfASilentArm(t *testing.T) {
 	r := newRig(t)
 	r.serve(60, 3, 10)
-	a := policyArm{&Edge{control: r.control, drive: r.drive, clock: r.time, link: r.link}}
+	a := policyArm{&Edge{control: r.control, drive: r.drive, clock: r.Clock, link: r.link}}
 	rttest.Want(t, a.NotReady(), "", "the arm answers: not ready")
 	r.bus.silent = 3
 	r.step(30)
@@ -483,11 +483,11 @@ func TestNoEpisodeOfASilentArm(t *testing.T) {
 	r.bus.silent = 0
 	r.step(30)
 	rttest.Want(t, a.NotReady(), "", "it answers again: not ready")
-	source := pattern.NewSource(r.time, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
+	source := pattern.NewSource(r.Clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
 	top := capture.New("top", away{source}, time.Millisecond)
 	a.cameras = []*capture.Camera{top}
 	end := new(atomic.Bool)
-	top.Run(acting{r.time, func() { end.Store(top.Err() != nil) }}, end, new(atomic.Int32))
+	top.Run(acting{r.Clock, func() { end.Store(top.Err() != nil) }}, end, new(atomic.Int32))
 	rttest.Contains(t, a.NotReady(), "not every camera gives pictures; camera top: ")
 }
 
@@ -567,13 +567,13 @@ func TestSuspendDuringACorrection(t *testing.T) {
 	r.led(5, l)
 	l.pose.Joints = []float32{80, 80}
 	writes := r.writes()
-	l.pose.At = r.time.Now().Add(-time.Millisecond)
+	l.pose.At = r.Now().Add(-time.Millisecond)
 	r.index++
-	r.tick(rt.Tick{Index: r.index, Deadline: r.time.Now(), Woke: r.time.Now(), Suspended: time.Hour})
+	r.tick(rt.Tick{Index: r.index, Deadline: r.Now(), Woke: r.Now(), Suspended: time.Hour})
 	if r.writes() != writes {
 		t.Errorf("the follower was driven to %v, where the leader stood an hour ago", r.bus.writes[r.writes()-1])
 	}
-	r.time.SleepUntil(r.time.Now().Add(testPeriod))
+	r.SleepUntil(r.Now().Add(testPeriod))
 	if r.led(3, l); r.writes() == writes {
 		t.Error("it is not driven any more")
 	}
@@ -610,7 +610,7 @@ func TestEndDuringACorrectionsEpisode(t *testing.T) {
 	r := newRig(t)
 	recordInto(t, r)
 	e := &Edge{
-		control: r.control, drive: r.drive, clock: r.time, link: r.link, record: r.record,
+		control: r.control, drive: r.drive, clock: r.Clock, link: r.link, record: r.record,
 		log: slog.New(slog.DiscardHandler),
 		cfg: Config{Record: record.All, Episodes: episode.Plan{Strategy: episode.DAgger, Leader: true}},
 	}

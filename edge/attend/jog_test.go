@@ -18,8 +18,7 @@ func TestKeysMoveAJoint(t *testing.T) {
 	keys := make(chan func(string), 1)
 	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Jog(ctx, cfg.Config, cfg.FPS) }()
+	done := rttest.Go(func() error { return Jog(ctx, cfg.Config, cfg.FPS) })
 	awaitTorque(t, follow)
 	key := <-keys
 	press := func(name string, d time.Duration) time.Duration {

@@ -180,8 +180,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 	for word, stiff := range map[string]bool{"stop": true, "release": false} {
 		cfg, _, follow, _, _ := pair(t, "so101")
 		cfg.OnExit = "hold"
-		done := make(chan error, 1)
-		go func() { done <- Teleop(t.Context(), cfg) }()
+		done := rttest.Go(func() error { return Teleop(t.Context(), cfg) })
 		awaitTorque(t, follow)
 		awaitTicks(t, cfg.Arm.ID, 5) // within these ticks the last joint gets its torque, too
 		rttest.Must(operator.Ctl(cfg.Arm.ID, word))(t)
@@ -205,8 +204,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	var key func(string)
 	deaf := false
 	cfg.Listen = func(k func(string)) func() { key = k; return func() { deaf = true } }
-	done := make(chan error, 1)
-	go func() { done <- Teleop(t.Context(), cfg) }()
+	done := rttest.Go(func() error { return Teleop(t.Context(), cfg) })
 	status := func() *episode.Status {
 		reply, err := operator.Ctl(cfg.Arm.ID, "status")
 		if err != nil || reply.Episodes == nil {

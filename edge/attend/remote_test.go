@@ -192,8 +192,7 @@ func TestLeadWithoutARouter(t *testing.T) {
 	}
 	offered.Arm.ID = "white"
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Lead(ctx, offered) }()
+	done := rttest.Go(func() error { return Lead(ctx, offered) })
 	rttest.Eventually(t, "an attempt", func() bool { return strings.Contains(said.String(), "refused") })
 	cancel()
 	rttest.Do(t, <-done)

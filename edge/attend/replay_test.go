@@ -415,8 +415,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 func TestAPausedReplayHolds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))
-	done := make(chan error, 1)
-	go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
+	done := rttest.Go(func() error { return Replay(t.Context(), s.ReplayConfig) })
 	awaitTorque(t, s.bus)
 	for _, word := range []string{operator.Pause, operator.Resume} {
 		rttest.Must(operator.Ctl(s.Arm.ID, word))(t)
@@ -447,8 +446,7 @@ func TestAReplayIsInterrupted(t *testing.T) {
 			s := newStage(t, wave(t))
 			s.OnExit = how
 			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- Replay(ctx, s.ReplayConfig) }()
+			done := rttest.Go(func() error { return Replay(ctx, s.ReplayConfig) })
 			awaitTorque(t, s.bus)
 			cancel()
 			if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
@@ -477,8 +475,7 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 		t.Run(tt.how, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, wave(t))
-			done := make(chan error, 1)
-			go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
+			done := rttest.Go(func() error { return Replay(t.Context(), s.ReplayConfig) })
 			awaitTorque(t, s.bus)
 			tt.what(s.bus)
 			rttest.Ends(t, <-done, tt.code, tt.says)

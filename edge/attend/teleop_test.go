@@ -98,8 +98,7 @@ func (p *joints) await(t *testing.T, what string, raw int) {
 // start begins a teleoperation; end ends it, and fails the test if Teleop returned an error.
 func start(t *testing.T, cfg TeleopConfig) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- opened(ctx, t, func() error { return Teleop(ctx, cfg) }) }()
+	done := rttest.Go(func() error { return opened(ctx, t, func() error { return Teleop(ctx, cfg) }) })
 	return func() {
 		t.Helper()
 		cancel()
@@ -341,8 +340,7 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	cfg, _, follow, _, _ := pair(t, "so101")
 	clock := &faulty{Clock: rt.KernelClock()}
 	cfg.Clock, cfg.OnExit = clock, "hold"
-	done := make(chan error, 1)
-	go func() { done <- Teleop(t.Context(), cfg) }()
+	done := rttest.Go(func() error { return Teleop(t.Context(), cfg) })
 	awaitTorque(t, follow)
 	clock.now.Store(true)
 	rttest.Ends(t, <-done, exit.Failure, "a mistake of ours")

@@ -61,9 +61,8 @@ func (d *driven) Wheel(j int) (goal, present int) {
 func (d *driven) still() bool { return d.goal[1] == 0 && d.goal[2] == 0 && d.goal[3] == 0 }
 
 type baseRig struct {
-	*Follower
+	ticked
 	bus *driven
-	now rt.Instant
 }
 
 const onBase robot.Joints = 0b1110
@@ -77,30 +76,13 @@ func newBaseRig(t *testing.T, change func(*Config)) *baseRig {
 		Wheels: onBase,
 	}, change)
 	bus := &driven{fixed: map[int]int{}}
-	r := &baseRig{New(bus, cfg, 4), bus, rt.Instant(time.Second)}
+	r := &baseRig{ticked{New(bus, cfg, 4), rt.Instant(time.Second)}, bus}
 	r.StartArming()
 	r.ticks(t, 20, 5, 0, 0, 0)
 	if r.Phase != Armed || r.slow.active {
 		t.Fatalf("phase %v, slow %v", r.Phase, r.slow.active)
 	}
 	return r
-}
-
-func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
-	t.Helper()
-	for range n {
-		r.now = r.now.Add(testPeriod)
-		tick := rt.Tick{Deadline: r.now, Woke: r.now}
-		r.ReadBy(tick, r.now.Add(testPeriod))
-		switch {
-		case r.Phase == Arming:
-			rttest.Must(r.ArmStep(tick))(t)
-		case r.Phase == Armed && want != nil:
-			r.DriveAt(r.now, want, 1)
-		case r.Phase == Parking:
-			r.parkStep(r.now, false)
-		}
-	}
 }
 
 // moving returns a rig whose base drives.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
@@ -123,8 +122,7 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 			if last {
 				r.bus.stale, r.bus.outside = tt.last, tt.outside
 			}
-			r.now = r.now.Add(testPeriod)
-			r.ReadBy(rt.Tick{Deadline: r.now, Woke: r.now}, r.now.Add(testPeriod))
+			r.begin()
 			err = r.rescueStep(r.now)
 		}
 		rttest.Ends(t, err, exit.Fault, tt.says)

@@ -93,11 +93,16 @@ func (m *motors) BusWait() rt.Wait               { return rt.Wait{} }
 func (m *motors) Wheel(int) (goal, present int)  { return 0, 0 }
 func (m *motors) Fatal() error                   { return m.fatal }
 
-// rig is a Follower whose ticks the test runs one by one.
-type rig struct {
+// ticked is a Follower whose ticks the test runs one by one.
+type ticked struct {
 	*Follower
-	bus *motors
 	now rt.Instant
+}
+
+// rig is a Follower of two joints.
+type rig struct {
+	ticked
+	bus *motors
 }
 
 // rigConfig returns the configuration of a rig with this gate. The function change, if not nil, modifies it.
@@ -123,15 +128,21 @@ func rigConfig(gate Gate, change func(*Config)) Config {
 func newRig(change func(*Config)) *rig {
 	bus := &motors{at: [2]float32{5, 50}, follows: true}
 	cfg := rigConfig(Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}}, change)
-	return &rig{New(bus, cfg, 2), bus, rt.Instant(time.Second)}
+	return &rig{ticked{New(bus, cfg, 2), rt.Instant(time.Second)}, bus}
 }
 
-// tick runs one tick of a policy with this action.
-func (r *rig) tick(t testing.TB, want ...float32) {
-	t.Helper()
+// begin begins the next tick, and reads the joints.
+func (r *ticked) begin() rt.Tick {
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	r.ReadBy(tick, r.now.Add(testPeriod))
+	return tick
+}
+
+// tick runs one tick of a policy with this action.
+func (r *ticked) tick(t testing.TB, want ...float32) {
+	t.Helper()
+	tick := r.begin()
 	switch r.Phase {
 	case Arming:
 		rttest.Must(r.ArmStep(tick))(t)
@@ -144,7 +155,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	}
 }
 
-func (r *rig) ticks(t testing.TB, n int, want ...float32) {
+func (r *ticked) ticks(t testing.TB, n int, want ...float32) {
 	t.Helper()
 	for range n {
 		r.tick(t, want...)
@@ -347,10 +358,7 @@ func TestOutsideTheRange(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
 	r.StartArming()
-	r.now = r.now.Add(testPeriod)
-	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.ReadBy(tick, r.now.Add(testPeriod))
-	if touched, err := r.ArmStep(tick); touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
+	if touched, err := r.ArmStep(r.begin()); touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: touched %v, %v; want it refused untouched, with code 6", touched, err)
 	}
 	r = newRig(func(c *Config) { c.Rescue = true })

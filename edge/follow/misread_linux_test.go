@@ -61,8 +61,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 	for _, silence := range silences {
 		t.Run(silence.name, func(t *testing.T) {
 			t.Parallel()
-			a := newSimArm(t, servosim.Config{}, nil)
-			a.drive()
+			a := drivenArm(t)
 			for _, wrong := range wrongs {
 				a.mute(true, silence.ids...)
 				a.during(silence.for_)
@@ -107,8 +106,7 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 	for _, offset := range []int{885, -885} {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
 			t.Parallel()
-			a := newSimArm(t, servosim.Config{}, nil)
-			a.drive()
+			a := drivenArm(t)
 			a.mute(true, 3)
 			a.during(150 * time.Millisecond)
 			a.misread(offset, 0, 3)
@@ -132,8 +130,7 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 func TestAnEncoderThatSlips(t *testing.T) {
 	rttest.RealTime(t) // in 0.1 s between two late readings the joint could have moved that far
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	jumps(a.events)
 	a.inject(servosim.Fault{Kind: "encoder", IDs: []uint8{3}, Offset: 600, Silent: true})
 	var told []event.Event
@@ -147,8 +144,7 @@ func TestAnEncoderThatSlips(t *testing.T) {
 func TestAWrongPositionOnTheWay(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	for n := range 12 {
 		for j := range a.want[:5] {
 			a.want[j] = float32(20 * (1 - 2*(n%2)))
@@ -209,8 +205,7 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			a := newSimArm(t, servosim.Config{}, nil)
-			a.drive()
+			a := drivenArm(t)
 			a.unplug()
 			a.misread(700, n, 3)
 			a.replug()
@@ -229,8 +224,7 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 func TestAWrongPositionAfterASuspension(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	for _, offset := range []int{885, -700} {
 		a.misread(offset, 1, 3)
 		a.tick.Suspended = time.Hour

@@ -75,8 +75,7 @@ func TestArmingOnALossyBus(t *testing.T) {
 // Goal: no command breaks a rule when the supply is interrupted while the arm parks or is armed.
 func TestPowerBlipWhileParking(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	for j := range a.want {
 		a.want[j] = a.Place[j] + 40
 	}

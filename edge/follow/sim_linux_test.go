@@ -172,6 +172,14 @@ func (a *simArm) inject(f servosim.Fault) {
 	rttest.PanicOn(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
 }
 
+// drivenArm returns an arm of default motors that has gone to its first goals.
+func drivenArm(t *testing.T) *simArm {
+	t.Helper()
+	a := newSimArm(t, servosim.Config{}, nil)
+	a.drive()
+	return a
+}
+
 func (a *simArm) drive() {
 	a.t.Helper()
 	a.until("armed", func() bool {
@@ -245,8 +253,7 @@ func TestPowerBlip(t *testing.T) {
 // Goal: unplugging, a power cycle and plugging in again are a restart, each time.
 func TestPowerCycleWhileUnplugged(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	for range 3 {
 		a.unplug()
 		a.bus.Power(false)
@@ -293,8 +300,7 @@ func TestOverloadedGripper(t *testing.T) {
 // an operator can make its motor forget the overload.
 func TestOverloadWithoutADirection(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	trip := func() {
 		rttest.Do(t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
 			IDs: []uint8{3}}}}))
@@ -334,8 +340,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 // Goal: a joint with a faulty encoder is not driven, not even at the end of the run, and the run ends.
 func TestEncoderFault(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, nil)
-	a.drive()
+	a := drivenArm(t)
 	rttest.Do(t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
 		Offset: 600}}}))
 	a.until("the run must end", func() bool { return a.Fatal() != nil })

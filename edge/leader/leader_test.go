@@ -40,6 +40,8 @@ type stand struct {
 
 const middle = 2048
 
+func (s *stand) now() rt.Instant { return s.cfg.Clock.Now() }
+
 // newStand returns a leader that is read every 10 ms; change may be nil.
 func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	t.Helper()
@@ -130,7 +132,7 @@ func (s *stand) cycles(n int) {
 }
 
 func (s *stand) want(number uint32, align bool) {
-	s.Want(s.cfg.Clock.Now(), number, align, s.place)
+	s.Want(s.now(), number, align, s.place)
 }
 
 // keepOpen reopens the leader's port until the test ends.
@@ -151,8 +153,8 @@ func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 		s.place[j] += 20
 	}
 	for round := range uint32(3) {
-		s.judge.Consent(s.cfg.Clock.Now())
-		began, from := s.cfg.Clock.Now(), middle
+		s.judge.Consent(s.now())
+		began, from := s.now(), middle
 		if round > 0 {
 			s.hand.Move(began, from, 1e5)
 			s.cycles(3)
@@ -170,7 +172,7 @@ func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 		if _, far := farthest(s.Pose().Joints, s.place); far > alignNear {
 			t.Errorf("it is %.1f units from the follower, want at most %v", far, alignNear)
 		}
-		if took := s.cfg.Clock.Now().Sub(began); took < 400*time.Millisecond {
+		if took := s.now().Sub(began); took < 400*time.Millisecond {
 			t.Errorf("it took %v for 12 degrees of 20, want 30 degrees a second", took)
 		}
 		s.want(round+1, false)
@@ -207,7 +209,7 @@ func TestLeaderThatDoesNotGetThere(t *testing.T) {
 			s.bus.Block(2, middle, true)
 			s.place[1] = 40
 		}},
-		{"outside its range", "gripper is at", false, func(s *stand) { s.hand.Move(s.cfg.Clock.Now(), 900, 1e6) }},
+		{"outside its range", "gripper is at", false, func(s *stand) { s.hand.Move(s.now(), 900, 1e6) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +254,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	if s.Pose().At <= before {
 		t.Error("it is not read any more")
 	}
-	s.judge.Consent(s.cfg.Clock.Now())
+	s.judge.Consent(s.now())
 	s.want(2, true)
 	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
 }
@@ -298,12 +300,12 @@ func TestStiffLeaderIsNotReady(t *testing.T) {
 func TestAPushTakesOver(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
-	s.hand.Move(s.cfg.Clock.Now(), middle+150, 60) // 13 degrees in 2.5 s
+	s.hand.Move(s.now(), middle+150, 60) // 13 degrees in 2.5 s
 	s.cycles(250)
 	if n := s.Pose().Pushes; n != 0 {
 		t.Fatalf("%d pushes by what sinks, want 0", n)
 	}
-	s.hand.Move(s.cfg.Clock.Now(), middle+400, 2000)
+	s.hand.Move(s.now(), middle+400, 2000)
 	s.until("felt", func(p *Pose) bool { return p.Pushes == 1 })
 	s.want(1, true)
 	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
@@ -342,7 +344,7 @@ func TestHandThatDoesNotCome(t *testing.T) {
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	s.want(1, true)
 	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
-	s.align.by = s.cfg.Clock.Now()
+	s.align.by = s.now()
 	s.until("given up", func(p *Pose) bool { return p.State == Failed })
 	if s.stiff() || !s.says("no hand took it") {
 		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
@@ -433,10 +435,10 @@ func TestPoseAndWantAllocateNothing(t *testing.T) {
 		s.Want(at, 0, false, s.place)
 		_ = s.Pose()
 	})
-	now := s.cfg.Clock.Now()
+	now := s.now()
 	rttest.NoAllocs(t, "a cycle of a limp leader allocates %v times, want 0: the run counts all that the process "+
 		"allocates", 50, func() {
-		now = s.cfg.Clock.Now()
+		now = s.now()
 		s.cycle(now)
 	})
 }

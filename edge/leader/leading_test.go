@@ -129,12 +129,12 @@ func TestLeaderGoesOverItsSeam(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	at := []int{middle, middle, middle, middle, 4090, middle}
-	s.hand.Lead(s.cfg.Clock.Now(), at, 1e6)
+	s.hand.Lead(s.now(), at, 1e6)
 	s.until("there", func(p *Pose) bool { return p.Joints[4] > 170 })
 	s.cycles(150) // the leader no longer counts pushes of this motion
 	pushes := s.Pose().Pushes
 	at[4] = 4100
-	s.hand.Lead(s.cfg.Clock.Now(), at, 1000)
+	s.hand.Lead(s.now(), at, 1000)
 	s.until("held", func(p *Pose) bool { return p.Held == 1<<4 })
 	if p := s.Pose(); p.Joints[4] < 170 || p.Pushes != pushes {
 		t.Errorf("pose %+v, want the joint where it was and no push", *p)
@@ -143,7 +143,7 @@ func TestLeaderGoesOverItsSeam(t *testing.T) {
 		t.Errorf("it says %q", s.said)
 	}
 	at[4] = 4080
-	s.hand.Lead(s.cfg.Clock.Now(), at, 1000)
+	s.hand.Lead(s.now(), at, 1000)
 	s.until("leads", func(p *Pose) bool { return p.Held == 0 })
 	if !s.says("leads again") || s.Pose().Pushes != pushes {
 		t.Errorf("it says %q, pushes %d", s.said, s.Pose().Pushes)

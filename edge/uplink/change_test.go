@@ -14,9 +14,7 @@ import (
 // episode before it opens the new session. The request for this session names no model; within an episode, it would
 // name the run's model.
 func TestAServerAnnouncesAnotherModel(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
 	var between atomic.Bool
 	began := make(chan string, 1)
 	l.Change = &Change{Between: between.Load, Begin: func(to Contract) {
@@ -53,9 +51,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 
 // A run keeps the model that --expect-model names, whatever other model its server offers.
 func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
-	l, _ := s.dial(t, "")
+	_, l, _ := demoLink(t, func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
 	l.Change = &Change{Between: func() bool { return true }}
 	opens(t, l)
 	e := wire.Event{Code: wire.EventModel, Nonce: 41}

@@ -173,12 +173,23 @@ func (s *server) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 	return l, log
 }
 
+// demoLink returns a server of the service demo, a link to it, and the link's log. The function change, if not nil,
+// changes the answers to session requests.
+func demoLink(t *testing.T, change func(*wire.SessionAck)) (*server, *Link, *bytes.Buffer) {
+	t.Helper()
+	s := newServer(t, "demo")
+	if change != nil {
+		s.answer(change)
+	}
+	l, log := s.dial(t, "")
+	return s, l, log
+}
+
 // maintain keeps the open session of a link until the test ends.
 func maintain(t *testing.T, l *Link) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Maintain(ctx) }()
+	ended := rttest.Go(func() error { return l.Maintain(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -203,8 +214,7 @@ func opens(t *testing.T, l *Link) {
 }
 
 func TestLinkOpensTheOnlyService(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	opens(t, l)
 	o := s.opens[0]
 	if o.Instance != l.Identity.Instance || o.Host != "left-pi" || l.In.Sessions().Open.Nonce != 41 {
@@ -299,12 +309,9 @@ func takenBy(host string) wire.SessionAck {
 // the session, and opens another session as soon as the policy has run.
 func TestLinkWaitsForTheWarmUp(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.WarmedUp = false })
-	l, log := s.dial(t, "")
+	s, l, log := demoLink(t, func(a *wire.SessionAck) { a.WarmedUp = false })
 	l.backOff(time.Hour)
-	ended := make(chan error, 1)
-	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
+	ended := rttest.Go(func() error { return l.connect(within(t, 8*time.Second)) })
 	rttest.Eventually(t, "a second request", func() bool { return s.asked() >= 2 })
 	if why := l.In.NoSession.Load(); why == nil || !strings.Contains(*why, "warmed_up") || l.In.Sessions().Open != nil {
 		t.Errorf("a session %v, none for %v; want none for warmed_up", l.In.Sessions().Open, why)
@@ -322,12 +329,9 @@ func TestLinkWaitsForTheWarmUp(t *testing.T) {
 // Goal: a robot that returns while its earlier session still exists repeats its request at the server's retry interval,
 // and not at its own back-off, until the server no longer refuses it for this reason. The log has the refusal once.
 func TestLinkWaitsForItsOwnName(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
-	l, log := s.dial(t, "")
+	s, l, log := demoLink(t, func(a *wire.SessionAck) { *a = takenBy("right-pi") })
 	l.backOff(time.Hour)
-	ended := make(chan error, 1)
-	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
+	ended := rttest.Go(func() error { return l.connect(within(t, 8*time.Second)) })
 	rttest.Eventually(t, "three refusals", func() bool { return s.asked() >= 3 })
 	if why := l.In.NoSession.Load(); why == nil || !strings.Contains(*why, "right-pi") {
 		t.Errorf("a run that gives up now has no session for %v, want the other's host", why)
@@ -342,9 +346,7 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 
 // A server that asks for another request at once gets at most one per restPoll.
 func TestLinkDoesNotFloodAServer(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi"); a.RetryAfterMs = 1 })
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, func(a *wire.SessionAck) { *a = takenBy("right-pi"); a.RetryAfterMs = 1 })
 	began := time.Now()
 	rttest.Fails(t, l.connect(within(t, 3*time.Second)), "right-pi")
 	if n, most := s.asked(), int(time.Since(began)/restPoll)+1; n > most {
@@ -391,8 +393,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 
 // Goal: the first session sets the number of steps in the history; a later session may use fewer steps, but not more.
 func TestLinkAgreesOnSteps(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	ctx := within(t, 5*time.Second)
 	for i, tt := range []struct{ model, said, want int }{{3, wire.MaxSteps, 3}, {2, 3, 2}, {0, 3, 1}, {3, 3, 3}} {
 		s.answer(func(a *wire.SessionAck) { a.Steps = tt.model })
@@ -408,8 +409,7 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 }
 
 func TestLinkNamesItsRawPictures(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	l.Cameras = append(l.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
 		l.JPEGQuality = quality
@@ -432,8 +432,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 
 func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	opens(t, l)
 	l.RequestTimeout = time.Minute
 	// the token's return must end the wait
@@ -449,9 +448,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 
 // Goal: the edge closes a session that it refuses, since an open session would occupy a place until its idle timeout.
 func TestLinkGivesBackWhatItRefuses(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, func(a *wire.SessionAck) { a.StateDim = 7 })
 	if err := l.connect(within(t, 3*time.Second)); err == nil {
 		t.Fatal("a state of another size was accepted")
 	}
@@ -511,8 +508,7 @@ func TestAgreeFPS(t *testing.T) {
 }
 
 func TestLinkGivesUpOnAnotherModel(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	opens(t, l)
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.RequestTimeout = 100 * time.Millisecond // without an answer for this time, the link opens the session again
@@ -542,8 +538,7 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 // Goal: a task that the server cannot read is an error and changes nothing. A reset without a task
 // only needs an acknowledgement.
 func TestResetNamesTheTask(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	s, l, _ := demoLink(t, nil)
 	if acked, err := l.Reset(t.Context(), 1, "fly"); acked || err == nil {
 		t.Errorf("without a session: %v, %v, want an error", acked, err)
 	}
@@ -655,8 +650,7 @@ func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 
 // If the time left is too short for a query, askSession returns neither a reply nor an error.
 func TestAskSessionWithHardlyAnyTime(t *testing.T) {
-	s := newServer(t, "demo")
-	l, _ := s.dial(t, "")
+	_, l, _ := demoLink(t, nil)
 	replies, err := l.askSession(t.Context(), "@lerobot/m/main/demo", nil, 900*time.Microsecond)
 	if err != nil || replies != nil {
 		t.Errorf("%v, %v, want neither", replies, err)

@@ -155,9 +155,7 @@ func TestPaceOfBelievesNoNonsense(t *testing.T) {
 // error has the flag and a value that works. Without the flag the session opens, and the log names
 // the limits that the policy exceeds.
 func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
-	l, log := s.dial(t, "")
+	s, l, log := demoLink(t, func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
 	base := usual()
 	l.MaxActionAge = base.MaxActionAge
 	l.MaxOffline = base.MaxOffline
@@ -216,9 +214,7 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 // Goal: when a policy becomes slow during a run, the log has a value that helps. The log also reports when the limit
 // follows the policy, or returns to its former value.
 func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
-	s := newServer(t, "demo")
-	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
-	l, log := s.dial(t, "")
+	_, l, log := demoLink(t, func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
 	l.MaxActionAge, l.MaxOffline = DefaultMaxActionAge, time.Minute
 	opens(t, l)
 	told := func(pace Pace) string {

@@ -210,8 +210,7 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	all["b"].change(refuse("server full: 4/4 sessions active", 400)) // the shorter interval is used
 	l, _ := router.dial(t, "")
 	l.backOff(time.Millisecond)
-	ended := make(chan error, 1)
-	go func() { ended <- l.connect(within(t, 20*time.Second)) }()
+	ended := rttest.Go(func() error { return l.connect(within(t, 20*time.Second)) })
 	asked := func() int { return all["a"].asked() + all["b"].asked() }
 	rttest.Eventually(t, "both to be asked", func() bool { return asked() == 2 })
 	began := time.Now()

@@ -37,3 +37,10 @@ func PanicOn(err error) {
 		panic(err)
 	}
 }
+
+// Go calls f in a goroutine of its own, and returns the channel of f's result.
+func Go(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
