@@ -262,16 +262,17 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	return v, nil
 }
 
-// torqueOff makes every motor limp. It first asks for a hand on an arm that is under torque, as after --on-exit hold.
+// torqueOff makes every motor limp. At a terminal it first asks for a hand on an arm that is under torque, as after
+// --on-exit hold; other input has no line for that question.
 func (s *session) torqueOff(ctx context.Context) error {
-	for _, m := range s.Robot.Motors {
-		if on, err := s.read(m, table.TorqueEnable); err != nil || on == 0 {
-			continue
-		}
+	held := slices.ContainsFunc(s.Robot.Motors, func(m robot.Motor) bool {
+		on, err := s.read(m, table.TorqueEnable)
+		return err == nil && on != 0
+	})
+	if held && s.Keyboard {
 		if _, err := s.ask(ctx, "The arm is under torque. Hold it, then press Enter: it goes limp."); err != nil {
 			return err
 		}
-		break
 	}
 	return exit.With(exit.Absent, servo.Release(s.bus, s.Robot))
 }

@@ -262,6 +262,7 @@ func TestCalibrateOfOtherMotors(t *testing.T) {
 func TestCalibrateOfAnArmUnderTorque(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, 0)
+	k.cfg.Keyboard = true
 	registers(t, k.cfg, 3, map[table.Register]int{table.TorqueEnable: 1})
 	k.start(t, "Hold it, then press Enter")
 	if !k.bus.TorqueEnabled()[2] {
