@@ -13,7 +13,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/netfault"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // fullEnv is the variable that requests the size of the published runs: 200 worlds in each
@@ -25,7 +24,11 @@ func demo(tb testing.TB) *Exported { return bundle(tb, "bundle") }
 
 func bundle(tb testing.TB, name string) *Exported {
 	tb.Helper()
-	stagetest.NeedsRuntime(tb)
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
+		tb.Skipf("needs ONNX Runtime: %v", err)
+	} else if err != nil {
+		tb.Fatal(err)
+	}
 	b := rttest.Must(policy.LoadBundle("../../testdata/demo/" + name))(tb)
 	m := rttest.Must(b.Open(policy.Options{}))(tb)
 	tb.Cleanup(func() { m.Close() })
