@@ -131,9 +131,7 @@ func litter(t *testing.T, dir string) {
 		"golden/._b1.safetensors", "golden/b0_copy.safetensors", "golden/.DS_Store", "tokenizer/tokenizer.json.bak",
 		"policy.onnx.1",
 	} {
-		path := filepath.Join(dir, name)
-		rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(dir), 0o644)))
+		rttest.WriteFile(t, dir, name, dir)
 	}
 	lost := filepath.Join(dir, "lost+found")
 	rttest.Do(t, errors.Join(os.Mkdir(lost, 0),
@@ -362,9 +360,7 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	made := func(names ...string) string {
 		dir := t.TempDir()
 		for _, name := range names {
-			path := filepath.Join(dir, filepath.FromSlash(name))
-			rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-				os.WriteFile(path, []byte("{}"), 0o644)))
+			rttest.WriteFile(t, dir, name, "{}")
 		}
 		return dir
 	}

@@ -74,8 +74,7 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	gpu := filepath.Join(t.TempDir(),
 		".venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3")
 	for _, file := range []string{lib, gpu} {
-		rttest.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		rttest.Do(t, os.WriteFile(file, []byte("not a library"), 0o644))
+		rttest.WriteFile(t, "", file, "not a library")
 	}
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(filepath.Dir(lib))) })
 	t.Chdir(strings.TrimSuffix(gpu,
@@ -91,9 +90,7 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 func TestLibraryOfAPythonEnvironment(t *testing.T) {
 	prefix := t.TempDir()
 	packages := filepath.Join(prefix, "lib/python3.12/site-packages")
-	lib := filepath.Join(packages, "onnxruntime/capi/libonnxruntime.so.1.24.3")
-	rttest.Do(t, os.MkdirAll(filepath.Dir(lib), 0o755))
-	rttest.Do(t, os.WriteFile(lib, nil, 0o644))
+	lib := rttest.WriteFile(t, packages, "onnxruntime/capi/libonnxruntime.so.1.24.3", "")
 	if got := environmentLibrary(prefix); got != "" {
 		t.Errorf("without the wheel: %s, want none", got)
 	}
@@ -108,7 +105,7 @@ func TestTheNewestLibrary(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.so.1.9.0",
 		"libonnxruntime.so.1.24.3"} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		rttest.WriteFile(t, dir, name, "")
 		rttest.Want(t, filepath.Base(libraryIn(dir)), name, "libraryIn")
 	}
 }

@@ -40,7 +40,6 @@ const (
 const (
 	maxMemory = 24 << 20 // maximum memory of a recorder
 
-	lanes        = 6
 	tickSlots    = 512 // messages: 8 s at 60 Hz, 0.5 s at 1 kHz
 	otherSlots   = 64  // messages: requests, chunks and rarer kinds
 	messageBytes = 7 << 20

@@ -39,8 +39,7 @@ func times(t *testing.T, few int) int {
 // On a file system without locks, a file counts as written until it has its end or is a minute old.
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	name, whole := writeChunks(t, 1)
-	path := filepath.Join(t.TempDir(), name)
-	rttest.Do(t, os.WriteFile(path, whole[:len(whole)-9], 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), name, whole[:len(whole)-9])
 	f := rttest.Must(os.OpenFile(path, unix.O_PATH, 0))(t) // locking such a descriptor fails
 	defer f.Close()
 	rttest.Want(t, Written(f), true, "a file that has just changed is written")

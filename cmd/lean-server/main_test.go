@@ -409,9 +409,7 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	}
 	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
 		".DS_Store", "an\x1b[2J"} {
-		file := filepath.Join(bundle, name)
-		rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
-			os.WriteFile(file, []byte("x"), 0o644)))
+		rttest.WriteFile(t, bundle, name, "x")
 	}
 	r, text := checked(t, manifest)
 	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in " +

@@ -2,7 +2,6 @@ package tidy
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -81,9 +80,7 @@ func unmarked(n int) { keep = n }
 func TestNoAllocRuleBites(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "hot/hot.go": hot} {
-		full := filepath.Join(dir, name)
-		rttest.Do(t, os.MkdirAll(filepath.Dir(full), 0o755))
-		rttest.Do(t, os.WriteFile(full, []byte(text), 0o644))
+		rttest.WriteFile(t, dir, name, text)
 	}
 	tr := rttest.Must(parseTree(os.DirFS(dir)))(t)
 	want(t, checkNoAlloc(tr, dir), []string{

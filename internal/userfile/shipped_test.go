@@ -1,7 +1,6 @@
 package userfile
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -18,8 +17,7 @@ func TestShippedFiles(t *testing.T) {
 		filepath.Join(checkout, "testdata/demo/server.yaml"),
 		filepath.Join(work, "testdata/demo/so101.json"),
 	} {
-		rttest.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		rttest.Do(t, os.WriteFile(file, []byte("x"), 0o600))
+		rttest.WriteFile(t, "", file, "x")
 	}
 	t.Chdir(work)
 	for _, tt := range []struct{ root, path, want string }{

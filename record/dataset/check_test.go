@@ -147,7 +147,7 @@ func TestCheck(t *testing.T) {
 		{"no tasks", remove(tasksPath), tasksPath},
 		{"a file of data", remove(fill(dataPath, "", 0, 1)), "file-001.parquet"},
 		{"a pointer to data", func(t *testing.T, dir string) {
-			os.WriteFile(filepath.Join(dir, fill(dataPath, "", 0, 1)), []byte("version https://git-lfs.github.com"), 0)
+			rttest.WriteFile(t, dir, fill(dataPath, "", 0, 1), "version https://git-lfs.github.com")
 		}, "git lfs pull"},
 		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)),
 			"episode_index"},
@@ -219,8 +219,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"\uFEFF{}", infoPath + ": it begins with a byte order mark (BOM)"},
 	} {
 		if c.info != "" {
-			os.MkdirAll(filepath.Join(dir, "meta"), 0o777)
-			os.WriteFile(filepath.Join(dir, infoPath), []byte(c.info), 0o666)
+			rttest.WriteFile(t, dir, infoPath, c.info)
 		}
 		rttest.Fails(t, rttest.Err(Check(t.Context(), dir, false)), c.want)
 	}

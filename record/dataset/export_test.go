@@ -313,7 +313,7 @@ func TestRuns(t *testing.T) {
 		"or export each kind by its files or folder")
 	cfg.Records = []string{dir + "/none"}
 	refused(t, cfg, "none")
-	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)
+	rttest.WriteFile(t, dir, "e.mcap", "no record")
 	cfg.Records = []string{filepath.Join(dir, "e.mcap")}
 	refused(t, cfg, "e.mcap")
 }
@@ -516,7 +516,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
 	// When ffmpeg fails, the error contains its output.
 	script = "#!/bin/sh\n[ $2 = -encoders ] && echo ' V..... libx264' && exit\necho it broke >&2\nexit 3\n"
-	os.WriteFile(filepath.Join(bin, ffmpeg), []byte(script), 0o777)
+	rttest.WriteFile(t, bin, ffmpeg, script)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	rttest.Fails(t, rttest.Err(Export(ctx, cfg)), "its output: it broke")

@@ -25,8 +25,7 @@ func plainRun(instance string, seconds float64) *scene {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	rttest.Do(t, os.MkdirAll(filepath.Dir(path), 0o777))
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	rttest.WriteFile(t, "", path, text)
 }
 
 func holds(t *testing.T, path, want string) {

@@ -73,9 +73,8 @@ func TestPushThatIsInterrupted(t *testing.T) {
 
 // A push is complete when the interpreter ends well, even if a process that it has started keeps the output open.
 func TestPushBesideAProcessThatStays(t *testing.T) {
-	python := filepath.Join(t.TempDir(), "python")
-	const script = "#!/bin/sh\nsleep 20 & echo $! > $0.pid\necho https://hub/ada/x\n"
-	rttest.Do(t, os.WriteFile(python, []byte(script), 0o700))
+	python := rttest.WriteFile(t, t.TempDir(), "python",
+		"#!/bin/sh\nsleep 20 & echo $! > $0.pid\necho https://hub/ada/x\n")
 	url, err := Push(t.Context(), python, t.TempDir(), "ada/x")
 	if err != nil || url != "https://hub/ada/x" {
 		t.Errorf("%q, %v; want the address", url, err)
@@ -99,8 +98,7 @@ class HfApi:
     def delete_tag(self, *_, **__): pass
     def create_tag(self, *_, **__): pass
 `), 0o600))
-	rttest.Do(t, os.Mkdir(filepath.Join(dir, "meta"), 0o700))
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, infoPath), []byte(`{"robot_type": "größer"}`), 0o600))
+	rttest.WriteFile(t, dir, infoPath, `{"robot_type": "größer"}`)
 	t.Setenv("PYTHONPATH", dir)
 	rttest.Must(Push(t.Context(), "python3", dir, "ada/written"))(t)
 	if _, err := os.Stat(filepath.Join(dir, "card")); !errors.Is(err, os.ErrNotExist) {

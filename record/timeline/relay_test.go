@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,9 +141,8 @@ func TestRerunFailures(t *testing.T) {
 				tt.says)
 		}
 	}
-	waiting := filepath.Join(t.TempDir(), "python")
 	// the script runs until its stdin ends
-	rttest.Do(t, os.WriteFile(waiting, []byte("#!/bin/sh\nread x; exit 8\n"), 0o700))
+	waiting := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\nread x; exit 8\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	rttest.Do(t, Relay(ctx, RelayConfig{Page: page, Python: waiting, Out: io.Discard}))

@@ -7,10 +7,12 @@ import (
 	"testing"
 )
 
-// WriteFile writes a file into a folder and returns its path. The file may be run as a program.
+// WriteFile writes a file into a folder, which it makes if necessary, and returns its path. The file may be run as a
+// program.
 func WriteFile[T string | []byte](t testing.TB, dir, name string, data T) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, name)
+	Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	Do(t, os.WriteFile(path, []byte(data), 0o700))
 	return path
 }

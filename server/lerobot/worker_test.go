@@ -364,9 +364,8 @@ func TestALinkedCheckpoint(t *testing.T) {
 
 // A name on the hub is fetched at the manifest's revision, by which robots know the policy.
 func TestTheRevisionOnTheHub(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "server.yaml")
-	text := "model: {runtime: lerobot, python: python3, repo_or_path: me/pick, revision: v2}\n"
-	rttest.Do(t, os.WriteFile(file, []byte(text), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "server.yaml",
+		"model: {runtime: lerobot, python: python3, repo_or_path: me/pick, revision: v2}\n")
 	cfg := rttest.Must(manifest.Load(file))(t)
 	if s := rttest.Must(settingsOf(&cfg))(t); s.Policy != "me/pick" || s.Hub != "v2" {
 		t.Errorf("the policy is %s at %q, want me/pick at v2", s.Policy, s.Hub)

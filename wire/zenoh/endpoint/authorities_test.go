@@ -93,7 +93,6 @@ func copied(t *testing.T, from string) string {
 
 func copiedText(t *testing.T, text string) (path string) {
 	t.Helper()
-	path = t.TempDir() + "/ca.pem"
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	path = rttest.WriteFile(t, t.TempDir(), "ca.pem", text)
 	return path
 }

@@ -465,10 +465,8 @@ func TestFilesAreChecked(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("a", "127.0.0.1")
 	_, otherKey := ca.Issue("b")
-	junk := filepath.Join(t.TempDir(), "junk.pem")
-	os.WriteFile(junk, []byte("hello"), 0o600)
-	huge := filepath.Join(t.TempDir(), "huge.pem")
-	os.WriteFile(huge, make([]byte, maxPEM+1), 0o600)
+	junk := rttest.WriteFile(t, t.TempDir(), "junk.pem", "hello")
+	huge := rttest.WriteFile(t, t.TempDir(), "huge.pem", make([]byte, maxPEM+1))
 	root := rttest.ReadFile(t, ca.CA)
 	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // cat of a file that does not end with a newline
 	marked, wide := copiedText(t, "\uFEFF"+root), copiedText(t, "\xFF\xFE-\x00")
