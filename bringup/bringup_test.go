@@ -389,7 +389,9 @@ func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
 	bus, cfg, out := wholeArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := rttest.Go(func() error { return Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) })
+	done := rttest.Go(func() error {
+		return Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02})
+	})
 	out.await(t, "Torque is on")
 	cancel()
 	rttest.Ends(t, <-done, exit.Failure, "torque goes off")

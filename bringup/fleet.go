@@ -129,7 +129,7 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 	}
 	out := plain.Writer(cfg.Out)
 	for {
-		if pause(ctx, f.clock, cfg.Every); ctx.Err() != nil {
+		if rt.Rest(ctx, f.clock, cfg.Every) != nil {
 			return nil
 		}
 		robots := f.list(f.clock.Now())

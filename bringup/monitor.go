@@ -110,7 +110,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	}
 	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
 		if n > 0 {
-			if pause(ctx, s.Clock, cfg.Every); ctx.Err() != nil {
+			if rt.Rest(ctx, s.Clock, cfg.Every) != nil {
 				break
 			}
 			if cfg.Live {
@@ -371,12 +371,4 @@ func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	}
 	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses "+
 		"it; calibrate it again", mode, c.DriveMode)
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, clock rt.Clock, d time.Duration) {
-	const step = 20 * time.Millisecond
-	for end := clock.Now().Add(d); ctx.Err() == nil && clock.Now() < end; {
-		clock.SleepUntil(min(end, clock.Now().Add(step)))
-	}
 }

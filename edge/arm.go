@@ -140,7 +140,7 @@ func (e *Edge) measureBuses(ctx context.Context) error {
 			"arm moves slower)",
 		Simulated: e.simulated(),
 		Log:       e.log,
-		Rest:      e.rest,
+		Clock:     e.clock,
 	}
 	for i, arm := range e.arms {
 		if err := check.Measure(ctx, arm.Arm()); err != nil {

@@ -55,7 +55,6 @@ const (
 	startSlack    = 30 * time.Second // time after --max-offline, for the last attempt and the checks
 	busBackoffMax = 10 * time.Second
 	waitLogEvery  = time.Second
-	restPoll      = 50 * time.Millisecond // poll interval for the end of a rest
 )
 
 // Edge is one robot, open and ready to run.
@@ -187,16 +186,8 @@ func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool,
 			e.log.Warn("waiting for "+what, "why", err)
 			told, toldAt = text, now
 		}
-		if err := e.rest(ctx, wait); err != nil {
+		if err := rt.Rest(ctx, e.clock, wait); err != nil {
 			return err
 		}
 	}
-}
-
-// rest sleeps for d, or until ctx ends.
-func (e *Edge) rest(ctx context.Context, d time.Duration) error {
-	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
-		e.clock.SleepUntil(min(end, e.clock.Now().Add(restPoll)))
-	}
-	return ctx.Err()
 }

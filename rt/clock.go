@@ -1,6 +1,9 @@
 package rt
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Instant is a point on the machine's monotonic clock, in nanoseconds. Instants of different machines cannot be
 // compared.
@@ -18,4 +21,15 @@ type Clock interface {
 	Now() Instant
 	// SleepUntil returns at or after the deadline, at once if it has passed.
 	SleepUntil(deadline Instant)
+}
+
+// restPoll is the interval at which Rest looks at its context.
+const restPoll = 20 * time.Millisecond
+
+// Rest sleeps for d, or until ctx ends, and returns the error of ctx.
+func Rest(ctx context.Context, clock Clock, d time.Duration) error {
+	for end := clock.Now().Add(d); clock.Now() < end && ctx.Err() == nil; {
+		clock.SleepUntil(min(end, clock.Now().Add(restPoll)))
+	}
+	return ctx.Err()
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
@@ -133,10 +132,7 @@ func (s *session) busCheck() drive.BusCheck {
 		Cure:      "raise the servos' baud rate, or lower --fps",
 		Simulated: s.sims.Len() > 0,
 		Log:       s.cfg.Log,
-		Rest: func(ctx context.Context, d time.Duration) error {
-			s.clock.SleepUntil(s.clock.Now().Add(d))
-			return ctx.Err()
-		},
+		Clock:     s.clock,
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *replay) open(ctx context.Context) error {
 	}
 	check := s.busCheck()
 	check.At, check.Cure = "the record's "+check.At, "or raise the servos' baud rate"
-	check.Rest = nil
+	check.Clock = nil
 	if err := s.openAll(ctx, cfgs, s.places, &s.arms, check); err != nil {
 		return err
 	}

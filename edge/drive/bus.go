@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -27,9 +28,9 @@ type BusCheck struct {
 	Simulated bool
 	Log       *slog.Logger
 
-	// Rest waits between two measurements; its error ends the start. nil: the bus is not measured again, and lost
-	// replies are tolerated as long as some cycles lose none.
-	Rest func(context.Context, time.Duration) error
+	// Clock times the pauses between two measurements. nil: the bus is not measured again, and lost replies are
+	// tolerated as long as some cycles lose none.
+	Clock rt.Clock
 }
 
 // MeasureUntil measures an arm's bus until fits accepts the sum of the measurements, at most measureTries times. Other
@@ -61,9 +62,9 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 		return err
 	}
 	busy := func(m servo.Measurement) bool { return m.P99 > limit && m.P50 <= limit }
-	for again := 0; again < retries && !c.Simulated && c.Rest != nil && (losses(all) != nil || busy(all)); again++ {
+	for again := 0; again < retries && !c.Simulated && c.Clock != nil && (losses(all) != nil || busy(all)); again++ {
 		// During a pause, a motor that was silent for a moment answers again, and a machine finishes booting.
-		if err := c.Rest(ctx, retryPause); err != nil {
+		if err := rt.Rest(ctx, c.Clock, retryPause); err != nil {
 			return err
 		}
 		m, err := arm.Measure(measureTries * measuredCycles)
@@ -89,7 +90,7 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %s it may take %v: set the adapter's "+
 			"latency timer to 1 ms, %s", all.P99.Round(10*time.Microsecond), c.At, want, c.Cure)
 	}
-	if motors, cure := arm.LossReport(all); c.Rest != nil && motors != "" && !c.Simulated {
+	if motors, cure := arm.LossReport(all); c.Clock != nil && motors != "" && !c.Simulated {
 		c.Log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors,
 			"damaged", all.Corrupt, "cure", cure)
 	}
@@ -98,7 +99,7 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 
 // losses returns an error if the bus loses too many replies.
 func (c *BusCheck) losses(arm *servo.Arm, m servo.Measurement) error {
-	if c.Rest == nil && m.Clean > 0 {
+	if c.Clock == nil && m.Clean > 0 {
 		return nil
 	}
 	return arm.CheckLosses(m)

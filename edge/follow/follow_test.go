@@ -358,7 +358,8 @@ func TestOutsideTheRange(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
 	r.StartArming()
-	if touched, err := r.ArmStep(r.begin()); touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
+	touched, err := r.ArmStep(r.begin())
+	if touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: touched %v, %v; want it refused untouched, with code 6", touched, err)
 	}
 	r = newRig(func(c *Config) { c.Rescue = true })
