@@ -23,8 +23,7 @@ func newTree(t *testing.T) tree { return tree{t, t.TempDir(), t.TempDir()} }
 
 func (f tree) write(path, text string) {
 	f.t.Helper()
-	rttest.PanicOn(os.MkdirAll(filepath.Dir(path), 0o755))
-	rttest.PanicOn(os.WriteFile(path, []byte(text), 0o600))
+	rttest.WriteFile(f.t, "", path, text)
 }
 
 func (f tree) link(target, path string) {

@@ -50,8 +50,7 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			usb(t, sys, "1-3", "1a86", tt.product, tt.driver, tt.tty...)
 			usb(t, sys, "1-4", "046d", "0825", "uvcvideo")
 			comm := map[bool]string{true: "brltty", false: "bash"}[tt.brltty]
-			rttest.Do(t, os.MkdirAll(filepath.Join(proc, "812"), 0o755))
-			rttest.WriteFile(t, filepath.Join(proc, "812"), "comm", comm+"\n")
+			rttest.WriteFile(t, proc, "812/comm", comm+"\n")
 			rttest.WriteFile(t, dev, "ttyAMA0", "")
 			for _, there := range []bool{true, false} { // there is another port, or none
 				out := new(screen)

@@ -33,7 +33,6 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	t.Chdir(root)
 	library := func(venv string) string {
 		dir := filepath.Join(root, venv, "lib", "python3.11", "site-packages", "onnxruntime", "capi")
-		rttest.Do(t, os.MkdirAll(dir, 0o755))
 		path := rttest.WriteFile(t, dir, "libonnxruntime.so.1.24.4", "not a library")
 		return path
 	}
@@ -89,9 +88,8 @@ func TestProviderOptions(t *testing.T) {
 func TestNVIDIADriver(t *testing.T) {
 	proc := t.TempDir()
 	rttest.Want(t, nvidiaDriver(proc), "unknown", "without a driver")
-	rttest.Do(t, os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
-	rttest.WriteFile(t, filepath.Join(proc, "driver", "nvidia"), "version", text)
+	rttest.WriteFile(t, proc, "driver/nvidia/version", text)
 	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")
 }
 

@@ -182,7 +182,6 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 // making.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
-	rttest.Do(t, os.Mkdir(d.dir, 0o700))
 	dead := rttest.WriteFile(t, d.dir, ".reserved-1", nameAt("a", time.Unix(5, 0))+"\n")
 	alive := rttest.Must(d.reserve(nameAt("b", time.Unix(6, 0))))(t)
 	defer release(alive)

@@ -89,8 +89,7 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	devices := t.TempDir()
 	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834",
 		"1-4": "58FA08341"} {
-		rttest.Do(t, os.MkdirAll(filepath.Join(devices, name), 0o755))
-		rttest.WriteFile(t, filepath.Join(devices, name), "serial", serial+"\n")
+		rttest.WriteFile(t, devices, name+"/serial", serial+"\n")
 	}
 	for _, p := range programs {
 		script := strings.ReplaceAll(strings.ReplaceAll(p[1], "$$", "$"), "/sys/bus/usb/devices", devices)

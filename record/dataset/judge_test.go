@@ -81,7 +81,6 @@ func shown(t *testing.T, s *scene, dir, to string) {
 	t.Helper()
 	d := read(t, dir)
 	for k, name := range s.cameras {
-		rttest.Do(t, os.MkdirAll(filepath.Join(to, name), 0o777))
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
 			rttest.WriteFile(t, filepath.Join(to, name), fmt.Sprintf("%06d.jpg", i),

@@ -28,7 +28,8 @@ func TestReadCertificate(t *testing.T) {
 		}
 	}
 	_, key := ca.Issue("arm-c")
-	junk := rttest.WriteFile(t, t.TempDir(), "junk.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	junk := rttest.WriteFile(t, t.TempDir(), "junk.pem",
+		"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 	for _, file := range []string{key, junk, "/nowhere.pem"} {
 		rttest.Fails(t, rttest.Err(ReadCertificate(file)), file)
 	}
