@@ -264,9 +264,7 @@ func (r *realRun) end(code exit.Code) {
 
 func (r *realRun) ended(code exit.Code) {
 	r.t.Helper()
-	if err := <-r.done; exit.Of(err) != code {
-		r.t.Errorf("it ended with %v (code %d), want code %d", err, exit.Of(err), code)
-	}
+	rttest.Ends(r.t, <-r.done, code)
 	for name, arm := range map[string]*judged{"follower": r.follower, "leader": r.lead} {
 		if arm.stiff() {
 			r.t.Errorf("the %s's torque is %v at the end", name, arm.bus.TorqueEnabled())

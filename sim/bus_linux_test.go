@@ -28,7 +28,7 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(fd)
 	cam := live.Camera("top", camera.Format{})
-	frame := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+	frame := frameOf(cam)
 
 	start := clock.Now().Add(28 * time.Millisecond) // a frame is due 5 ms after every other tick
 	torque := []byte{0xFE, 16, 0x83, 40, 1, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1}

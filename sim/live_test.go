@@ -175,7 +175,7 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 	clock.Advance(7 * time.Millisecond) // the grids of the camera and of the world differ
 	cam := l.Camera("top", camera.Format{FPS: 30})
 	origin := clock.Now()
-	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+	f := frameOf(cam)
 	l.Goal(start, pan, 4000)
 	reference := NewWorld(1, 1).scene()
 	for k := range uint64(8) {
@@ -205,7 +205,7 @@ func differing(a, b []byte, levels int) (n int) {
 func TestASlowReaderSeesTheGap(t *testing.T) {
 	l, clock, _ := newLive(1)
 	cam := l.Camera("top", camera.Format{FPS: 50})
-	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+	f := frameOf(cam)
 	var got []uint64
 	for _, busy := range []time.Duration{0, time.Millisecond, 19 * time.Millisecond, 21 * time.Millisecond,
 		95 * time.Millisecond, 0} {
@@ -227,14 +227,14 @@ func TestAClosedCameraSaysSo(t *testing.T) {
 	rttest.Want(t, cam.Format(), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30},
 		"default format")
 	cam.Close()
-	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+	f := frameOf(cam)
 	rttest.FailsAs(t, cam.Grab(&f), camera.ErrClosed) // Grab after Close
 }
 
 func TestLiveNoAlloc(t *testing.T) {
 	l, clock, _ := newLive(0)
 	cam := l.Camera("top", camera.Format{})
-	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+	f := frameOf(cam)
 	rttest.NoAllocs(t, "a bus cycle, a frame and a look allocate %v times, want 0", 100, func() {
 		for j := range DOF {
 			l.Goal(clock.Now(), j, 2000+l.Present(clock.Now(), j)/10)
@@ -254,7 +254,7 @@ func TestLiveIsSharedByThreads(t *testing.T) {
 	for range 2 {
 		cam := l.Camera("top", camera.Format{FPS: 500})
 		wg.Go(func() {
-			f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+			f := frameOf(cam)
 			last := rt.Instant(0)
 			for range 20 {
 				if err := cam.Grab(&f); err != nil || f.At < last || f.At > clock.Now() {
@@ -300,4 +300,9 @@ func TestAJointWithoutTorqueSinks(t *testing.T) {
 	}
 	rttest.Want(t, live.Speed(clock.Now().Add(time.Second), elbow), 0, "speed at rest")
 	rttest.Want(t, live.Present(clock.Now().Add(time.Second), gripper), gripperZero+500, "position of the gripper")
+}
+
+// frameOf returns a frame with room for the pictures of a camera.
+func frameOf(cam camera.Source) camera.Frame {
+	return camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
 }

@@ -71,7 +71,7 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	s.program = nil
 	rttest.Do(t, unix.Mkfifo(filepath.Join(dir, "go"), 0o600))
 	rttest.Do(t, s.restart())
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	rttest.Do(t, s.Grab(&f))
 	rttest.WriteFile(t, dir, "go", "\n")
 	rttest.Eventually(t, "the pictures in the pipe", func() bool {
@@ -90,7 +90,7 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 // Grab starts a program that ends again, and its error has the program's last lines.
 func TestAProgramThatEndsIsStartedAgain(t *testing.T) {
 	s := open(t, folder(t), `cat a; echo 'the lens fell off' >&2; exit 7`, mjpeg)
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	err := s.Grab(&f)
 	rttest.FailsAs(t, err, ErrEnded, "exit status 7", "the lens fell off")
 	if err := s.Grab(&f); err != nil || s.Counts().Restarts != 1 {
@@ -145,7 +145,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 // A raw picture begins after a pause of the output, so the picture after a torn one is whole.
 func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	s := open(t, t.TempDir(), `p() { sleep 0.06; printf "%0$1d" $2; }; p 96 1; p 50 2; p 96 3; sleep 600`, tiny)
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	for {
 		rttest.Do(t, s.Grab(&f))
 		if end := f.Pix[95]; end == '3' {
@@ -179,7 +179,7 @@ func TestAFloodIsNotRead(t *testing.T) {
 func TestGrabNoAlloc(t *testing.T) {
 	s := open(t, folder(t), "cat many; sleep 600", mjpeg)
 	s.format.FPS = 10_000 // no flood
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 100, func() {
 		rttest.Do(t, s.Grab(&f))
 	})
@@ -222,4 +222,9 @@ func TestNoProcessIsLeft(t *testing.T) {
 	edge.Process.Kill()
 	edge.Wait()
 	rttest.Eventually(t, "the end of the process of a killed edge", func() bool { return !alive(pid) })
+}
+
+// frameOf returns a frame with room for the pictures of a source.
+func frameOf(s *Source) camera.Frame {
+	return camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 }

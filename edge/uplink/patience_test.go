@@ -161,9 +161,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	l.MaxOffline = base.MaxOffline
 	l.Given.MaxActionAge = true
 	err := l.connect(within(t, 5*time.Second))
-	if exit.Of(err) != exit.Config || !rttest.Says(err, "--max-action-age") {
-		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
-	}
+	rttest.Ends(t, err, exit.Config, "--max-action-age")
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
 	l.Given.MaxActionAge = false
 	opens(t, l)

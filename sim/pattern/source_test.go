@@ -45,7 +45,7 @@ func throughJPEG(t *testing.T, pix []byte, w, h int) []byte {
 func TestFramesComeOnTheirGridAndSkipForASlowReader(t *testing.T) {
 	clock := rttest.NewClock(1000)
 	s := NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 50})
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	want := []uint64{0, 1, 4, 5}
 	for i, busy := range []time.Duration{0, 0, 55 * time.Millisecond, 0} {
 		clock.Advance(busy)
@@ -60,7 +60,7 @@ func TestFramesComeOnTheirGridAndSkipForASlowReader(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	s := NewSource(rttest.NewClock(1), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 50})
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	if err := s.Grab(&f); err != nil {
 		t.Errorf("Grab = %v", err)
 	}
@@ -70,6 +70,11 @@ func TestClose(t *testing.T) {
 
 func TestGrabNoAlloc(t *testing.T) {
 	s := NewSource(rttest.NewClock(1), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 50})
-	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
+	f := frameOf(s)
 	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 100, func() { s.Grab(&f) })
+}
+
+// frameOf returns a frame with room for the pictures of a source.
+func frameOf(s *Source) camera.Frame {
+	return camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 }
