@@ -24,13 +24,17 @@ type LoopPart struct {
 
 // loopResult is the measurement of a LoopPart.
 type loopResult struct {
-	Lateness     *bench.Tally `json:"lateness_us"`
-	OverrunsOwn  uint64       `json:"overruns_own"`
-	OverrunsHost uint64       `json:"overruns_host"`
-	Granted      bool         `json:"granted"`
-	Why          string       `json:"why"`
-	Seconds      float64      `json:"seconds"`
-	GCCycles     uint64       `json:"gc_cycles"`
+	Lateness     *bench.Tally    `json:"lateness_us"`
+	Jitter       bench.Quantiles `json:"period_jitter_us"` // difference between the time since the last tick and the period
+	OverrunsOwn  uint64          `json:"overruns_own"`
+	OverrunsHost uint64          `json:"overruns_host"`
+	Skipped      uint64          `json:"ticks_skipped"`
+	Granted      bool            `json:"granted"`
+	Why          string          `json:"why"`
+	Seconds      float64         `json:"seconds"`
+	GCCycles     uint64          `json:"gc_cycles"`
+	Faults       int64           `json:"page_faults"`          // in the tick's thread, after the first tick
+	Involuntary  int64           `json:"involuntary_switches"` // in the tick's thread, after the first tick
 }
 
 // niceOthers is edge-rt's nice value for all threads except the tick's.
@@ -42,8 +46,7 @@ func (p LoopPart) Run(w io.Writer) error {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	period := time.Duration(float64(time.Second) / p.FPS)
 	ticks := uint64(p.Duration / period)
-	var late microseconds
-	clear(late.bins[:]) // so that the tick finds these pages in memory
+	counts := newLoopCounts(period)
 	mode := rt.ModeAuto
 	if p.Require {
 		mode = rt.ModeRequire
@@ -60,9 +63,15 @@ func (p LoopPart) Run(w io.Writer) error {
 	heap, began := rt.ReadHeap(), time.Now()
 
 	var stop atomic.Bool
+	var faults, switches int64
 	err := loop.Run(&stop, func(t rt.Tick) rt.Wait {
-		late.add(t.Woke.Sub(t.Deadline))
-		if late.n >= ticks {
+		if counts.late.n == 0 {
+			faults, switches = threadUse()
+		}
+		counts.add(t.Deadline, t.Woke)
+		if counts.late.n >= ticks {
+			lastFaults, lastSwitches := threadUse()
+			faults, switches = lastFaults-faults, lastSwitches-switches
 			stop.Store(true)
 		}
 		return rt.Wait{}
@@ -73,14 +82,41 @@ func (p LoopPart) Run(w io.Writer) error {
 	seconds, after := time.Since(began).Seconds(), rt.ReadHeap()
 	stats, grant := loop.Stats(), loop.Grant()
 	return json.NewEncoder(w).Encode(loopResult{
-		Lateness:     late.tally(),
+		Lateness:     counts.late.tally(),
+		Jitter:       counts.jitter.tally().Quantiles(),
 		OverrunsOwn:  stats.OverrunsOwn,
 		OverrunsHost: stats.OverrunsHost,
+		Skipped:      stats.Skipped,
 		Granted:      grant.Granted,
 		Why:          grant.Why,
 		Seconds:      seconds,
 		GCCycles:     after.Cycles - heap.Cycles,
+		Faults:       faults,
+		Involuntary:  switches,
 	})
+}
+
+// loopCounts counts the ticks' lateness, and the jitter between consecutive ticks, in memory that
+// does not grow with the number of ticks.
+type loopCounts struct {
+	period         time.Duration
+	deadline, woke rt.Instant // instants of the last tick
+	late, jitter   microseconds
+}
+
+func newLoopCounts(period time.Duration) *loopCounts {
+	c := &loopCounts{period: period}
+	clear(c.late.bins[:]) // so that the tick finds these pages in memory
+	clear(c.jitter.bins[:])
+	return c
+}
+
+func (c *loopCounts) add(deadline, woke rt.Instant) {
+	c.late.add(woke.Sub(deadline))
+	if c.late.n > 1 && deadline.Sub(c.deadline) == c.period {
+		c.jitter.add((woke.Sub(c.woke) - c.period).Abs())
+	}
+	c.deadline, c.woke = deadline, woke
 }
 
 // microseconds counts times by whole microseconds. Like cyclictest, it only counts the times beyond its bins. A

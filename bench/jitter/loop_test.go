@@ -6,19 +6,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The counts are exact to the microsecond, and times beyond the largest bin count as the longest time.
-func TestMicroseconds(t *testing.T) {
-	var late microseconds
-	for _, us := range []time.Duration{5, 9, 2, 500, 300_000, 200_000} {
-		late.add(us * time.Microsecond)
+// The counts are exact to the microsecond, and ticks beyond the largest bin count as in the largest bin.
+func TestLoopCounts(t *testing.T) {
+	const us = time.Microsecond
+	c := newLoopCounts(10 * ms)
+	for _, tick := range []struct {
+		deadline, late time.Duration
+	}{{10 * ms, 5 * us}, {20 * ms, 9 * us}, {30 * ms, 2 * us},
+		{50 * ms, 500 * us}, {90 * ms, 300 * ms}, {490 * ms, 200 * ms}} {
+		c.add(rt.Instant(tick.deadline), rt.Instant(tick.deadline+tick.late))
 	}
-	if got := late.tally(); got.Count() != 6 || got.Quantile(0.5) != 9 || got.Max() != 300_000 ||
-		got.Above(250*ms) != 2 {
-		t.Errorf("%d times, p50 %v, max %v, %d beyond the bins; want 6, 9, 300000, 2", got.Count(), got.Quantile(0.5),
-			got.Max(), got.Above(250*ms))
+	late := c.late.tally()
+	if late.Count() != 6 || late.Quantile(0.5) != 9 || late.Max() != 300_000 || late.Above(250*ms) != 2 {
+		t.Errorf("lateness: %d, p50 %v, max %v, %d beyond the bins; want 6, 9, 300000, 2", late.Count(),
+			late.Quantile(0.5), late.Max(), late.Above(250*ms))
+	}
+	// The periods differ by 4 us and by 7 us; the step over the skipped tick is not jitter.
+	if q := c.jitter.tally().Quantiles(); q.P50 != 4 || q.Max != 7 {
+		t.Errorf("jitter p50 %v, max %v; want 4, 7", q.P50, q.Max)
 	}
 }
 

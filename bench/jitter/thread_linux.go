@@ -9,3 +9,12 @@ func shareCPUs(from, to int) error {
 	}
 	return unix.SchedSetaffinity(to, &cpus)
 }
+
+// threadUse returns the kernel's counters of the calling thread.
+func threadUse() (faults, involuntary int64) {
+	var use unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &use) != nil {
+		return 0, 0
+	}
+	return use.Minflt + use.Majflt, use.Nivcsw
+}
