@@ -21,6 +21,7 @@ type Network struct {
 	declared []*declaration
 
 	joined  int                    // number of sessions so far, guarded by mu
+	notices int                    // changes of tokens that not all subscribers have yet, guarded by mu
 	stalled bool                   // guarded by mu
 	held    map[string]wire.Sample // waiting samples by key, guarded by mu
 }
@@ -59,8 +60,16 @@ func (n *Network) Session() wire.Session {
 // Routed returns a new session that joins the network through a router, so that the origin of its queries is unknown.
 func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
-// CountTokens returns how many live tokens match.
-func (n *Network) CountTokens(expr string) int { return len(n.find(token, expr)) }
+// CountTokens returns how many live tokens match, or -1 while the subscribers to tokens do not all have the last change.
+func (n *Network) CountTokens(expr string) int {
+	n.mu.RLock()
+	pending := n.notices > 0
+	n.mu.RUnlock()
+	if pending {
+		return -1
+	}
+	return len(n.find(token, expr))
+}
 
 // Publishers returns how many publishers are declared on key.
 func (n *Network) Publishers(key string) int { return len(n.find(publisher, key)) }
@@ -93,6 +102,9 @@ func (n *Network) declare(d *declaration) *declaration {
 	d.network = n
 	n.mu.Lock()
 	n.declared = append(n.declared, d)
+	if d.kind == token {
+		n.notices++
+	}
 	n.mu.Unlock()
 	return d
 }
@@ -105,9 +117,13 @@ func (d *declaration) Undeclare() error {
 	if i >= 0 {
 		n.declared = slices.Delete(n.declared, i, i+1)
 	}
-	last := !slices.ContainsFunc(n.declared, func(o *declaration) bool { return o.kind == token && o.key == d.key })
+	vanishes := i >= 0 && d.kind == token &&
+		!slices.ContainsFunc(n.declared, func(o *declaration) bool { return o.kind == token && o.key == d.key })
+	if vanishes {
+		n.notices++
+	}
 	n.mu.Unlock()
-	if i >= 0 && d.kind == token && last {
+	if vanishes {
 		n.notify(d.key, false)
 	}
 	return nil
@@ -117,6 +133,9 @@ func (n *Network) notify(key string, alive bool) {
 	for _, s := range n.find(tokenSubscriber, key) {
 		s.token(key, alive)
 	}
+	n.mu.Lock()
+	n.notices--
+	n.mu.Unlock()
 }
 
 type session struct {
