@@ -138,10 +138,15 @@ func Ctl(id, line string) (Reply, error) {
 	if strings.HasPrefix(reply.Error, "unknown command ") {
 		reply.Error += ": this run is of an older edge-rt; end it by Ctrl-C or its service, and start it again"
 	}
-	if !reply.OK { // an older edge sends no code
-		return reply, exit.With(cmp.Or(exit.Code(reply.Code), exit.Failure), errors.New(reply.Error))
+	if reply.OK {
+		return reply, nil
 	}
-	return reply, nil
+	code := cmp.Or(exit.Code(reply.Code), exit.Failure) // an older edge sends no code
+	if code == exit.Failure && strings.HasPrefix(line, Task) {
+		code = exit.Config // edge-rt also exits with it when a session is opened with a bad task
+	}
+	reply.Code = int(code)
+	return reply, exit.With(code, errors.New(reply.Error))
 }
 
 // socketPaths returns the possible socket paths of the robot with this id, nil without an id.
