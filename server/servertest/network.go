@@ -60,7 +60,8 @@ func (n *Network) Session() wire.Session {
 // Routed returns a new session that joins the network through a router, so that the origin of its queries is unknown.
 func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
-// CountTokens returns how many live tokens match, or -1 while the subscribers to tokens do not all have the last change.
+// CountTokens returns how many live tokens match, or -1 while the subscribers to tokens do not all have the last
+// change.
 func (n *Network) CountTokens(expr string) int {
 	n.mu.RLock()
 	pending := n.notices > 0
