@@ -224,14 +224,16 @@ type Panel struct {
 	mu      sync.Mutex   // held during a command
 	waiting atomic.Int32 // commands that wait for mu
 
-	urging sync.Mutex // held during an urgent command; guards urged
-	urged  []string   // urgent commands since the beginning of the command in progress
+	urging sync.Mutex     // held during an urgent command; guards urges and urged
+	urges  int            // number of urgent commands so far
+	urged  map[string]int // number of the newest urgent command of each word
 }
 
 // Command carries out one line from an operator: a word of Commands with its argument.
 func (p *Panel) Command(ctx context.Context, line string) Reply {
 	word, text, _ := strings.Cut(line, " ")
 	text = strings.TrimSpace(text)
+	before := p.newestUrge()
 	acked, err := false, errBusy
 	switch {
 	case word == query:
@@ -239,7 +241,7 @@ func (p *Panel) Command(ctx context.Context, line string) Reply {
 	case slices.Contains(urgent, word):
 		err = p.urge(ctx, word, text)
 	case p.takeTurn():
-		p.finishTurn(func() { acked, err = p.carryOut(ctx, word, text) })
+		p.finishTurn(before, func() { acked, err = p.carryOut(ctx, word, text) })
 	}
 	if word != query {
 		p.Note(line, err)
@@ -256,10 +258,21 @@ func (p *Panel) urge(ctx context.Context, word, text string) error {
 	p.urging.Lock()
 	defer p.urging.Unlock()
 	_, err := p.carryOut(ctx, word, text)
-	if err == nil && !slices.Contains(p.urged, word) {
-		p.urged = append(p.urged, word)
+	if err == nil {
+		if p.urged == nil {
+			p.urged = map[string]int{}
+		}
+		p.urges++
+		p.urged[word] = p.urges
 	}
 	return err
+}
+
+// newestUrge returns the number of the newest urgent command, 0 before the first.
+func (p *Panel) newestUrge() int {
+	p.urging.Lock()
+	defer p.urging.Unlock()
+	return p.urges
 }
 
 // takeTurn takes mu, and reports whether it has done so in time.
@@ -279,18 +292,17 @@ func (p *Panel) takeTurn() bool {
 	return false
 }
 
-// finishTurn calls do and releases mu. It repeats the urgent commands that came meanwhile, because do may have undone
-// them.
-func (p *Panel) finishTurn(do func()) {
+// finishTurn calls do and releases mu. It repeats the urgent commands with a higher number than before, because do may
+// have undone them: they came during do, or while its command waited for its turn.
+func (p *Panel) finishTurn(before int, do func()) {
 	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu
-	p.urging.Lock()
-	p.urged = p.urged[:0]
-	p.urging.Unlock()
 	do()
 	p.urging.Lock()
 	defer p.urging.Unlock()
-	for _, word := range p.urged {
-		_, _ = p.Actions[word].Do(context.Background(), "") // the actions of urgent commands return no error
+	for word, number := range p.urged {
+		if number > before {
+			_, _ = p.Actions[word].Do(context.Background(), "") // the actions of urgent commands return no error
+		}
 	}
 }
 
@@ -313,7 +325,7 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 // Between calls f while no command is in progress.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()
-	p.finishTurn(f)
+	p.finishTurn(p.newestUrge(), f)
 }
 
 // Buttons returns the commands of this source that the page offers. For a take-over it returns one command for all

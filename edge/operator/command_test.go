@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
@@ -108,6 +109,33 @@ func TestAReleaseWaitsForNoCommand(t *testing.T) {
 	close(server)
 	commands.Wait()
 	rttest.Want(t, len(released), 1, "releases after it")
+}
+
+// Goal: a resume that waits for its turn does not undo a pause that an operator sends later.
+func TestAPauseOutlastsAResumeThatWaited(t *testing.T) {
+	t.Parallel()
+	began, server := make(chan bool), make(chan bool)
+	var paused atomic.Bool
+	p := &Panel{
+		State: func() Reply { return Reply{} },
+		Note:  func(string, error) {},
+		Actions: map[string]Action{
+			Reset:  {Do: Simple(func() { close(began); <-server })},
+			Pause:  {Do: Simple(func() { paused.Store(true) })},
+			Resume: {Do: Simple(func() { paused.Store(false) })},
+		},
+	}
+	var commands sync.WaitGroup
+	commands.Go(func() { p.Command(t.Context(), Reset) })
+	<-began
+	commands.Go(func() { p.Command(t.Context(), Resume) })
+	rttest.Eventually(t, "a resume that waits", func() bool { return p.waiting.Load() == 1 })
+	p.Command(t.Context(), Pause)
+	close(server)
+	commands.Wait()
+	rttest.Want(t, paused.Load(), true, "paused after both")
+	p.Command(t.Context(), Resume)
+	rttest.Want(t, paused.Load(), false, "paused after another resume")
 }
 
 // Goal: commands that wait for a slow command are few, and give up. Meanwhile status and the urgent commands are
