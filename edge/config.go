@@ -24,6 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/otlp"
@@ -166,12 +167,14 @@ func (c *Config) Check() error {
 	if err := otlp.Check(c.Traces); err != nil {
 		return exit.Errorf(exit.Usage, "--traces: %w", err)
 	}
-	return cmp.Or(drive.CheckCPU(c.CPU), follow.CheckExit(c.OnExit), c.checkLeader(), c.Flags.Check(c.Log))
+	_, err := capture.Named(c.Cameras, func(name string) string { return name }) // Open checks the robot's names, too
+	return cmp.Or(drive.CheckCPU(c.CPU), follow.CheckExit(c.OnExit), c.checkLeader(), err, c.Flags.Check(c.Log))
 }
 
 // checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
 func (c *Config) checkLeader() error {
-	if _, _, ok, err := leader.ParseRemote(c.Leader.Bus); ok {
+	if !device.LeaderPort(c.Leader.Bus) && c.Leader.Bus != device.JogLeader {
+		_, _, err := leader.Split(c.Leader, robot.Robot{}) // openLeader splits it for the follower
 		return err
 	}
 	if c.Leader.Bus != "" && c.Leader.Bus != device.JogLeader {

@@ -214,7 +214,8 @@ func TestAFullDiskFailsEveryReport(t *testing.T) {
 // Neither a wrong flag nor a command that fails truncates the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
 	file := rttest.WriteFile(t, t.TempDir(), "precious", "precious")
-	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB"} {
+	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB", "--camera a=sim --camera a=sim",
+		"--leader zenoh:white --leader-id white"} {
 		refusal{args, 2, ""}.check(t, append(atNoServer, "--json", file)...)
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
