@@ -364,14 +364,14 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 			b.tick++
 		}
 		d.Reset()
-		if !within(d, b, 40) {
+		if !within(b, 40) {
 			t.Fatalf("%s: never asks again", name)
 		}
 	})
 }
 
 // within reports whether the discipline sends a request in one of the next ticks.
-func within(d Discipline, b *bench, ticks int) bool {
+func within(b *bench, ticks int) bool {
 	for range ticks {
 		b.tick++
 		if b.onTick() {
