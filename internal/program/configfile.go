@@ -181,10 +181,10 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	return v, nil
 }
 
-// isNumber reports whether a flag takes a number.
+// isNumber reports whether a flag takes a number, or several.
 func isNumber(flag *kong.Flag) bool {
 	t := flag.Target.Type()
-	if t.Kind() == reflect.Pointer {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64

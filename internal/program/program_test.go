@@ -335,7 +335,7 @@ func TestValuesInTheFile(t *testing.T) {
 func TestNamesThatLookLikeNumbers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("id: 1.10\nlabel: {version: 2.0, n: 3, on: true}\n"+
-		"joint: [1.10, 1e3, a]\nfps: 6e1\ncpu: 3.0\ndevice: &x 1.50\n"), 0o600))
+		"joint: [1.10, 1e3, a]\nfps: 6e1\ncpu: 3.0\ndevice: &x 1.50\nrobots: [1, 8]\nloads: [0.50, 1]\n"), 0o600))
 	var g struct {
 		Config ConfigFile
 		ID     string `name:"id"`
@@ -344,11 +344,15 @@ func TestNamesThatLookLikeNumbers(t *testing.T) {
 		FPS    *float64
 		CPU    int
 		Device string
+		Robots []int
+		Loads  []float64
 	}
 	if _, code, done, _, said := parse(&g, "--config", file); done {
 		t.Fatalf("code %d, %s", code, said)
 	}
 	rttest.Equal(t, g.Joint, []string{"1.10", "1e3", "a"}, "joints")
+	rttest.Equal(t, g.Robots, []int{1, 8}, "whole numbers")
+	rttest.Equal(t, g.Loads, []float64{0.5, 1}, "numbers")
 	if g.ID != "1.10" || g.Label["version"] != "2.0" || g.Label["n"] != "3" || *g.FPS != 60 || g.CPU != 3 ||
 		g.Device != "1.50" {
 		t.Errorf("%+v, fps %v", g, *g.FPS)

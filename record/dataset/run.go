@@ -383,9 +383,12 @@ func (r *run) read(ctx context.Context) error {
 		r.marks = append(r.marks, *open)
 	}
 	if len(r.marks) == 0 {
-		r.marks = append([]mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}, tasks...)
-		for i := range tasks {
-			r.marks[i].end = tasks[i].begin
+		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
+		for _, m := range tasks {
+			if before := &r.marks[len(r.marks)-1]; m.task != before.task || m.cut {
+				before.end = m.begin
+				r.marks = append(r.marks, m)
+			}
 		}
 	}
 	whole := r.info["task"]
@@ -398,7 +401,7 @@ func (r *run) read(ctx context.Context) error {
 	return err
 }
 
-// taskFrom returns the rest of a run without episodes from an event on, if the event is a command that has changed the
+// taskFrom returns the rest of a run without episodes from an event on, if the event is a command that has given the
 // task.
 func taskFrom(e *record.Event) []mark {
 	task, changed := strings.CutPrefix(e.Text.String(), "task ")
@@ -408,7 +411,7 @@ func taskFrom(e *record.Event) []mark {
 	return []mark{{
 		begin: e.At,
 		end:   never,
-		task:  task,
+		task:  strings.TrimSpace(task), // as the run itself takes it from the command
 		cut:   strings.HasSuffix(task, "…"),
 	}}
 }

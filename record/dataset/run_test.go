@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A run without episodes is cut where an operator has changed its task. A refused change cuts nothing. The last part
-// grows with the run.
+// A run without episodes is cut where an operator has changed its task. A refused change and the same task again cut
+// nothing. The last part grows with the run.
 func TestTasksCutARun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.mcap")
 	write := func(seconds float64) {
@@ -24,7 +24,7 @@ func TestTasksCutARun(t *testing.T) {
 		for _, c := range []struct {
 			at, refused int64
 			text        string
-		}{{1, 0, "task push"}, {2, 1, "task throw: the run is ending"}, {2, 0, "pause"}} {
+		}{{1, 0, "task push"}, {2, 0, "task  push "}, {2, 1, "task throw: the run is ending"}, {2, 0, "pause"}} {
 			e := record.Event{At: s.at(float64(c.at)) + testStart, Kind: "operator", B: c.refused}
 			e.Text.Set(c.text)
 			s.events = append(s.events, e)
