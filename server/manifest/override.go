@@ -80,7 +80,7 @@ func (c *Config) override(overrides []Override) error {
 		_, err := decodeStrict([]byte(o.document(types[o.Key])), c)
 		if err != nil {
 			_, text, _ := strings.Cut(err.Error(), ": ") // the text without the line number
-			return fmt.Errorf("--%s is %q: %s", o.Key, o.Value, text)
+			return fmt.Errorf("--%s is %q: %s", o.Key, o.Shown(), text)
 		}
 		c.Given(o.Key, "--"+o.Key)
 	}

@@ -54,6 +54,7 @@ func TestBadOverrides(t *testing.T) {
 		{"--model.devise cuda", `--model.devise is "cuda": unknown key "model.devise", did you mean "model.device"?`},
 		{"--threads many", `--threads is "many": threads must be a whole number, got the string "many"`},
 		{"--threads 0", "--threads: threads must be 1..256"},
+		{"--model.api_key " + strings.Repeat("s", 9000), `--model.api_key is "(hidden)": `},
 		{"--threads {a:1}", `threads must be a whole number`},
 		{"--pin_task 3", "pin_task must be true or false"},
 		{"--model cuda", "model must be a mapping"},
