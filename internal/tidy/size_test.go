@@ -20,7 +20,7 @@ var sizes = []struct {
 	of     func(count.Figures) int
 }{
 	{"tokens without tests", 925_000, 0.02, func(f count.Figures) int { return f.Tokens }},
-	{"tokens in tests", 853_000, 0.02, func(f count.Figures) int { return f.TestTokens }},
+	{"tokens in tests", 850_000, 0.02, func(f count.Figures) int { return f.TestTokens }},
 	{"functions over 70 lines", 0, 0, func(f count.Figures) int { return longer(f.Functions, maxFunctionLines) }},
 	{"lines of code over 120 columns", 292, 0.02, func(f count.Figures) int { return f.Long }},
 	{"assignments of three values", 15, 0, func(f count.Figures) int { return f.Assignments }},
