@@ -379,7 +379,7 @@ func (a *Arm) note(u unit, format string, args ...any) {
 // read returns the value of a motor's register. Its error names the motor.
 func (a *Arm) read(u unit, r table.Register) (int, error) {
 	v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
-	if errors.Is(err, ErrGarbled) { // two servos of one id pass a ping, which both answer with the same bytes
+	if errors.Is(err, ErrGarbled) { // two servos with one id send equal answers to a ping, which hides them
 		err = fmt.Errorf("%w; check its plugs, and whether two motors have the same id", err)
 	}
 	return v, a.wrap(u, err)

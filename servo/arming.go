@@ -314,8 +314,8 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming writes words into the register r of as many motors to arm, beginning with ids[first], and sets the stage
-// to next.
+// sendArming writes words into the register r of motors to arm, one word for each id from ids[first] on, and sets the
+// stage to next.
 func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
 	m.first, m.words = first, words
@@ -331,8 +331,8 @@ func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error 
 }
 
 // confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. The result done
-// is true when all motors have their values. When all were read and one has another value, the arming returns to the
-// stage back. After too many tries the arming fails with an error that ends with why.
+// is true when all motors have their values. When all were read and one has another value, the arming goes to the stage
+// in the parameter back. After too many tries it fails, with why at the error's end.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)

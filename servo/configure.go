@@ -208,7 +208,7 @@ func (a *Arm) configure(i int) error {
 		if shadow != 0 && !u.shadow && slices.ContainsFunc(changes, func(s robot.Setting) bool {
 			return s.Register == table.DriveMode
 		}) {
-			// The shadow obeys this motor's id, too, and may turn the other way. Its own configuration undoes this.
+			// The shadow must not get this Drive_Mode, so until its own configuration it obeys only its own id.
 			at := slices.IndexFunc(a.units, func(s unit) bool { return s.id == shadow })
 			if err := a.answer(at); err != nil { // its own steps come later
 				return err

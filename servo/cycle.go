@@ -199,14 +199,14 @@ func (a *Arm) turnOff(i, raw int) bool {
 //rt:noalloc
 func (a *Arm) Jumped() robot.Joints { return a.jumped }
 
-// reaches reports whether the joint can travel way counts in that time.
+// reaches reports whether the joint can travel the distance way, in counts, in that time.
 //
 //rt:noalloc
 func (s *sight) reaches(way int, in time.Duration) bool {
 	return math.Abs(float64(way)) <= s.speed*in.Seconds()+travelNoise
 }
 
-// near reports whether joint i can have travelled way counts between the instants since and now.
+// near reports whether joint i can have travelled the distance way, in counts, from since to now.
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {

@@ -72,7 +72,7 @@ func (o *oracle) last(joint, raw int) rt.Instant {
 // soakTally counts the results of the cycles.
 type soakTally struct {
 	cycles, values, stale uint64
-	old                   uint64 // values of an earlier cycle, whose reply came late while the cycle's own was lost
+	old                   uint64 // values from the late reply of an earlier cycle, in a cycle whose own reply was lost
 	undetectable          uint64 // wrong values in a cycle with a damaged reply whose checksum fits
 	wrong                 uint64
 	oldest, worst         time.Duration

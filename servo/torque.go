@@ -124,7 +124,7 @@ func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 }
 
 // readBack reads the register of the motors of check, and returns the indices of the motors that do not answer or whose
-// value is not that in words.
+// value differs from that in words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration,
 	deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)

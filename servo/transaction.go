@@ -269,7 +269,7 @@ func (b *Bus) waitQuiet() {
 	}
 }
 
-// AnyReply sends a ping to all servos and reports whether any byte comes within the time wait.
+// AnyReply sends a ping to all servos and reports whether any byte comes in the given time.
 func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.wasQuiet = true
 	b.waitQuiet()

@@ -169,7 +169,7 @@ func (h *health) verified(i int) {
 	h.unchecked &^= bit
 }
 
-// recheckUnit requests a check of unit i, which has been silent since the instant at.
+// recheckUnit requests a check of unit i. The parameter at is the start of its silence.
 //
 //rt:noalloc
 func (h *health) recheckUnit(i int, at rt.Instant) {
