@@ -79,9 +79,9 @@ func (s *servo) refresh(now rt.Instant) {
 	}
 }
 
-// measureVelocity measures the speed of the shaft. It uses the travel since the last reading,
-// because an ideal shaft alternately moves and rests when a client streams goals. When the last
-// reading is older than velocityStale, it uses the shaft's present speed.
+// measureVelocity measures the speed of the shaft. It uses the travel since the last reading, because an ideal shaft
+// alternately moves and rests when a client streams goals. For a fitted motor, and when the last reading is older than
+// velocityStale, it uses the shaft's present speed.
 //
 //rt:noalloc
 func (s *servo) measureVelocity(now rt.Instant) {

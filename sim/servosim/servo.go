@@ -20,7 +20,7 @@ type servo struct {
 	motors *motor.Fitted // fitted motors, among them the servo's own; nil: the plant moves the shaft
 
 	mem   [memSize]byte // memory that the bus sees
-	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
+	flash [memSize]byte // memory that survives a power cycle; only the first table.eeprom bytes are used
 	pin   [memSize]pin  // bytes whose value a stuck sensor fixes
 
 	staged     [memSize]byte // a registered write that waits for its action
@@ -38,7 +38,7 @@ type servo struct {
 	wasDriven   bool       // the shaft was driven before
 	lastRequest rt.Instant // X: time of the last instruction on the bus
 	turnOrigin  int        // X: counts of the turns that a reset has cleared
-	bootedAt    rt.Instant // time when the supply came on
+	bootedAt    rt.Instant // time of the last power-up or reboot
 	stepGoal    int        // STS, step mode: end of the steps, in counts of the encoder
 	health      health
 	loop        motor.Loop // control loop as the registers describe it

@@ -3,8 +3,8 @@ package servosim
 import "github.com/edge-rt/edge-rt/rt"
 
 // write stores data at addr, applies it, and returns the code for the status packet. A Feetech servo refuses nothing:
-// it skips read-only bytes and limits the others to their range. A Dynamixel refuses the whole write. A write below
-// t.eeprom survives a power cycle; on a Feetech servo it does so only if the lock was open.
+// it skips read-only bytes and limits the others to their range. In these cases a Dynamixel refuses the whole write. A
+// write below table.eeprom survives a power cycle; on a Feetech servo it does so only if the lock was open.
 //
 //rt:noalloc
 func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
