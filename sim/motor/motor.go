@@ -24,7 +24,7 @@ type Joint struct {
 	Load   Load
 }
 
-const restBelow = 2.0 // counts/s up to which a shaft does not move
+const restBelow = 2.0 // counts/s up to which a shaft counts as at rest
 
 // AtRest reports whether a speed, in counts per second, is so low that the shaft counts as at rest.
 //
