@@ -68,8 +68,8 @@ type Replay struct {
 	goal  [sim.DOF]float64
 }
 
-// Add adds an action that ran at the time at. Its observation then had the given age. seq is the
-// number of the action's request.
+// Add adds an action: at is the time at which it ran, age the age of its observation then, and seq the number of its
+// request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
 	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest between the two actions
 		f.seams.hold(f.goal)

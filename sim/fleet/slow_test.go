@@ -25,8 +25,8 @@ type slowRobot struct {
 	outcomes                map[string]int
 }
 
-// slow simulates robots of 30 Hz with chunks of 50 rows, in virtual time. The robots share one server, whose inferences
-// last for the time took. slow returns the robots and the number of inferences.
+// slow simulates robots of 30 Hz with chunks of 50 rows, in virtual time. The robots share one server, and took is the
+// duration of an inference. slow returns the robots and the number of inferences.
 func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot,
 	inferences int) {
 	t.Helper()
