@@ -175,8 +175,8 @@ func (fixed) observe(float64) {}
 
 func (f fixed) seconds() float64 { return float64(f) }
 
-// longest predicts the longest round trip so far, 0 before the first. Unlike in jk, one slow answer
-// affects it for the rest of the run.
+// longest predicts the longest round trip so far, 0 before the first. Unlike jk, it is affected by one slow answer for
+// the rest of the run.
 //
 // Source: lerobot policies/rtc/latency_tracker.py.
 type longest float64
