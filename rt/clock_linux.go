@@ -21,7 +21,7 @@ var kernel = calibrate()
 func KernelClock() Clock { return kernel }
 
 // calibrate computes the offset from the narrowest of a few pairs of readings around a reading of the kernel's clock.
-// An error of the offset makes Now late, never early, so that a sleeper never wakes before its deadline.
+// An error of the offset makes Now too late, never too early: after a sleep, Now is not before the deadline.
 func calibrate() *kernelClock {
 	const attempts = 8
 	c := &kernelClock{base: time.Now()}
