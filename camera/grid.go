@@ -14,7 +14,7 @@ type Grid struct {
 	FPS    int // frames a second, at least 1
 }
 
-// Instant returns when frame k is taken.
+// Instant returns the instant of frame k.
 //
 //rt:noalloc
 func (g Grid) Instant(k uint64) rt.Instant {

@@ -40,8 +40,8 @@ const (
 	unevenBursts = 5 // after this many consecutive bursts that end within a raw picture, the size is wrong
 )
 
-// Errors of Open, for errors.Is. ErrProgram and ErrPictures need another command or flag; ErrEnded
-// and ErrSilent may pass: the camera may be absent now.
+// Errors of Open, for errors.Is. ErrProgram and ErrPictures need another command or flag. ErrEnded and ErrSilent may be
+// temporary: the camera may be absent now.
 var (
 	ErrProgram  = errors.New("pipe: the program cannot be started")
 	ErrPictures = errors.New("pipe: the program writes no such pictures")

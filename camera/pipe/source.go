@@ -32,7 +32,7 @@ type Source struct {
 	format  camera.Format
 	size    int           // bytes of a raw picture; 0: JPEG
 	largest int           // largest size of one picture in bytes
-	pause   time.Duration // a pause of this length in the output ends a raw picture
+	pause   time.Duration // a pause of this length in the output ends a burst of raw pictures
 
 	program *program // running program; nil: no program is running
 	poll    [1]unix.PollFd

@@ -24,8 +24,8 @@ func picture(t testing.TB, shade byte) []byte {
 	return bytes.Join([][]byte{b.Bytes()[:2], app1, b.Bytes()[2:]}, nil)
 }
 
-// cutAll cuts a stream that arrives in pieces, each of which has as many bytes as the parameter piece says. It returns
-// the pictures, the number of dropped bytes, and the number of torn pictures.
+// cutAll cuts a stream that arrives in pieces. The parameter piece is the number of bytes of each. It returns the
+// pictures, the number of dropped bytes, and the number of torn pictures.
 func cutAll(stream []byte, piece int) (pictures [][]byte, dropped, torn int) {
 	var s splitter
 	var in []byte

@@ -90,7 +90,7 @@ func (s *stream) dequeue() unix.Errno {
 	return ioctl(s.fd, vidiocDQBuf, unsafe.Pointer(&s.dq))
 }
 
-// wait waits at most ms milliseconds for a full buffer. It returns poll's events; 0 after the time or a signal.
+// wait waits at most ms milliseconds for a full buffer. It returns poll's events, or 0 after that time or a signal.
 //
 //rt:noalloc
 func (s *stream) wait(ms int) int16 {
