@@ -262,8 +262,8 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	return v, nil
 }
 
-// torqueOff makes every motor limp. At a terminal it first asks for a hand on an arm that is under torque, as after
-// --on-exit hold; other input has no line for that question.
+// torqueOff makes every motor limp. At a terminal it first asks the operator to hold an arm that is under torque, as
+// after --on-exit hold; other input has no line for that question.
 func (s *session) torqueOff(ctx context.Context) error {
 	held := slices.ContainsFunc(s.Robot.Motors, func(m robot.Motor) bool {
 		on, err := s.read(m, table.TorqueEnable)

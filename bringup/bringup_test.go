@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // screen is the output of a command so far.
 type screen struct{ rttest.Output }
 
-// await returns when the screen shows text.
+// await waits until the screen shows the text.
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
 	defer func() {

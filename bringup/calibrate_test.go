@@ -45,7 +45,7 @@ func inHands(t *testing.T, name string, at, noise int) *calibration {
 	return k
 }
 
-// start starts the command and waits until the screen shows text.
+// start starts the command and waits until the screen shows the text.
 func (k *calibration) start(t *testing.T, text string) {
 	t.Helper()
 	in, keys := io.Pipe()

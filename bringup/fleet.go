@@ -78,7 +78,7 @@ type fleet struct {
 type reading struct {
 	FleetRobot            // without Starved and Age, which list computes
 	at, before rt.Instant // instants of the newest telemetry and of the previous one
-	now, past  float64    // starved ticks in each of them
+	now, past  float64    // starved ticks at these two instants
 }
 
 // telemetry is the part of a robot's metrics that the view shows.

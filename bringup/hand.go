@@ -62,7 +62,7 @@ type handJoint struct {
 	torque            bool
 	turn              int  // counts of one turn, within which goals lie; 0: goals have no seam
 	still             bool // the hand does not move this joint, which has no stops
-	second            bool // the second motor of the joint before, which it faces
+	second            bool // the motor faces the one before it, as the second motor of one joint
 }
 
 // handMove is one move of a round: the motion of a joint to a position, at a speed in degrees per second, or a pause.
@@ -221,7 +221,7 @@ func (h *hand) lead(now rt.Instant) {
 	}
 }
 
-// step moves the joint towards the position to, at speed degrees per second, for the time during.
+// step moves the joint towards the position to, at a speed in degrees per second; during is the motion's duration.
 func (j *handJoint) step(to, speed float64, during time.Duration) {
 	reach := speed * j.perDegree * during.Seconds()
 	was := j.place
@@ -280,7 +280,7 @@ func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	}
 }
 
-// rests makes the hand return to the middle pose, and start a round when the time during is over.
+// rests makes the hand return to the middle pose. The parameter during is the time until its next round.
 func (h *hand) rests(now rt.Instant, during time.Duration) {
 	defer h.lock(now)()
 	h.moves, h.until = nil, now.Add(during)

@@ -96,7 +96,7 @@ func (w *jointRange) goesOn(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
 }
 
-// nearest returns the position nearest to from that differs from the reading raw by whole turns.
+// nearest returns, of the positions that differ from the reading raw by whole turns, the nearest to from.
 func (w *jointRange) nearest(from, raw int) int {
 	if w.turn == 0 {
 		return raw

@@ -87,7 +87,7 @@ var (
 	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 4_500_000, 9_600}
 )
 
-// Scan pings every id at every baud rate in every protocol and lists the servos found.
+// Scan pings the ids up to cfg.Last at every baud rate, and lists the servos that answer.
 func Scan(ctx context.Context, cfg ScanConfig) error {
 	report, err := ScanBus(ctx, cfg)
 	if report.Servos == nil {
@@ -302,8 +302,8 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 	return missing, wrong
 }
 
-// scan searches for servos at all baud rates, up to the id last, in all protocols or, if only is not nil, in that
-// protocol.
+// scan searches for servos at all baud rates, up to the id last. If only is not nil, scan leaves out protocols with
+// another frame.
 func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
 	strange := 0
 	for _, family := range []struct {

@@ -54,7 +54,7 @@ func setupOrder(motors []robot.Motor) []robot.Motor {
 	return append(arm, wheels...)
 }
 
-// setUp gives the motor that the operator connects an id, and adds the motor's name to given, the names by their ids.
+// setUp gives an id to the motor that the operator connects, and adds the motor's name to given, the names by id.
 func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string, given map[servo.ID]string) error {
 	for {
 		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {
