@@ -21,8 +21,8 @@ type Change struct {
 	Begin func(to Contract)
 }
 
-// Due reports whether the server has another model for this robot, which the run takes between two episodes. It returns
-// false while the run has the model that --expect-model names. Any thread may call it.
+// Due reports whether the server has another model, to which the run will change between two episodes. It returns false
+// while the run has the model that --expect-model names. Any thread may call it.
 func (l *Link) Due() bool {
 	open := l.In.Sessions().Open
 	return l.Change != nil && open != nil && l.receiver.moved.Load() == open.Epoch &&

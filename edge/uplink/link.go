@@ -315,7 +315,7 @@ func (l *Link) checkPace() error {
 	return p.hopeless(l.KnownPace())
 }
 
-// warnDuplicate warns, once a run, of another robot with this id, which receives our answers.
+// warnDuplicate warns, once a run, of another robot with this id, whose answers also arrive here.
 func (l *Link) warnDuplicate() {
 	if l.receiver.duplicate.Load() && !l.duplicateReported {
 		l.duplicateReported = true
