@@ -95,8 +95,7 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 	return true
 }
 
-// AtAction reports whether the last Ask was on the first tick of an action; the other ticks repeat
-// the action.
+// AtAction reports whether the last Ask was on a tick of the schedule, which has one tick per action.
 //
 //rt:noalloc
 func (c *Core) AtAction() bool { return c.ticks == 0 }

@@ -168,8 +168,8 @@ func (f *Follower) rescueStep(now rt.Instant) error {
 	return nil
 }
 
-// rescueError returns the error of a rescue that took too long. It names the obstacle that lasted longest: joints were
-// silent, or joints, the set left, stayed outside their range.
+// rescueError returns the error of a rescue that took too long. It names the cause that lasted longer: silent joints,
+// or the joints in left, which are still outside their range.
 func (f *Follower) rescueError(left robot.Joints) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {

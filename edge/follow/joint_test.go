@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
-// reachable returns the sets of conditions that a joint with the conditions from can reach by all events but one,
+// reachable returns the sets of conditions that a joint can reach from a given set by all events except the parameter
 // without.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}

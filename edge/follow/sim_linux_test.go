@@ -114,7 +114,7 @@ func (a *simArm) step() error {
 	return nil
 }
 
-// until ticks until a condition holds.
+// until runs ticks until a condition holds.
 func (a *simArm) until(what string, holds func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(simPatience); !holds(); {
