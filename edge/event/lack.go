@@ -38,7 +38,7 @@ const (
 	maxGap    = time.Second // maximum time that counts between two ticks; the state in a longer gap is unknown
 )
 
-// Lacks measures the duration of each lack since the last chunk. A run that gives up after a minute may have lacked one
+// Lacks measures the duration of each lack since the last Reset. A run that gives up after a minute may have lacked one
 // thing for most of that time and another on its last tick. Owner: one thread.
 type Lacks struct {
 	at     rt.Instant // instant of the newest tick; 0: no tick since Reset
@@ -46,7 +46,7 @@ type Lacks struct {
 	joints [maxJoints]time.Duration // time for which each joint was silent
 }
 
-// Reset sets all durations to 0, after a chunk or while no chunk is needed.
+// Reset sets all durations to 0: after a chunk or a status reply, or while no chunk is needed.
 //
 //rt:noalloc
 func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
