@@ -14,8 +14,8 @@ import (
 // unnamed is the file name, without .json, that LeRobot gives an arm without an id.
 const unnamed = "None"
 
-// twin returns the end of an error about an absent calibration: the flag for another arm with the same joints and
-// motors that has one, as an SO-100 has for the default so101; "" without one.
+// twin returns the end of an error about an absent calibration: the flag for a calibrated arm with the same joints and
+// motors, such as an SO-100 for the default so101; "" without such an arm.
 func (p *Place) twin() string {
 	if p.Calibration != "" || p.Part != "" {
 		return ""

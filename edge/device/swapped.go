@@ -58,7 +58,8 @@ func CheckAllPorts(leaders, followers []Place) error {
 // Swapped adds an explanation to err, the error of opening part i of a robot, when the ports of two parts are swapped.
 // Then the motors have the calibration of another part, or each adapter was at the other part before. cfg is the
 // configuration of the opening. If err is nil, the arm is open, and Swapped remembers its adapter. It returns an error
-// even then if two arms with the same calibration have exchanged their adapters.
+// even then if the chosen calibration is another part's, or if two arms with the same calibration have exchanged their
+// adapters.
 func Swapped(places []Place, i int, cfg servo.ArmConfig, err error) error {
 	return swapped(places, i, cfg, err, sysfs)
 }
