@@ -103,8 +103,8 @@ func New(cfg Config) *Leader {
 	}
 }
 
-// Interval returns the interval of reads for a leader whose read takes the time cycle. It returns an error when the bus
-// is too slow for a leader.
+// Interval returns the interval of reads for a leader. The parameter cycle is the duration of one read. The error is
+// for a bus that is too slow for a leader.
 func Interval(cycle time.Duration) (time.Duration, error) {
 	every := max(ReadEvery, time.Duration(float64(cycle)/busShare))
 	if every > slowest {

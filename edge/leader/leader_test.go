@@ -109,7 +109,7 @@ func (s *stand) says(words string) bool {
 	return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, words) })
 }
 
-// until runs cycles until so returns true for the leader's pose.
+// until runs cycles until the function so accepts the leader's pose.
 func (s *stand) until(what string, so func(*Pose) bool) {
 	s.t.Helper()
 	clock := s.cfg.Clock

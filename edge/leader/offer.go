@@ -141,8 +141,8 @@ func (o *Offer) rivalError() error {
 		"another leader in this network is called %s: end it, or give this one another name with --id", o.cfg.Name)
 }
 
-// Rights returns the rights of a robot whose certificate has these names. The robot may follow the leader with the name
-// leader, under each name of its certificate.
+// Rights returns the rights of a robot whose certificate has these names: under each of them it may follow the leader
+// of the given name.
 func Rights(leader string, names []string) *access.Rights {
 	r := &access.Rights{Name: strings.Join(names, ", ")}
 	for _, name := range names {

@@ -49,8 +49,8 @@ const (
 	cureLeader = "start edge-rt leader there, or check the endpoint of --leader"
 )
 
-// Reach joins a network, and gives up after a time, within. While it waits, it logs the reason for the missing link
-// from time to time. The text cure is the advice in the log and in the error for a missing link.
+// Reach joins a network, and gives up after the duration within. While it waits, it logs the reason for the missing
+// link from time to time. The text cure is the advice in the log and in the error for a missing link.
 func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure string, log *slog.Logger) (
 	wire.Session, error) {
 	at := strings.Join(append(cfg.Connect, cfg.Listen...), ", ")

@@ -90,7 +90,7 @@ func (r Remotes) Close() {
 	}
 }
 
-// Drives is Remote.Drives for the leaders whose part has one of these joints.
+// Drives calls Remote.Drives of each leader. The argument is whether the leader's part has one of these joints.
 func (r Remotes) Drives(follower robot.Robot, joints robot.Joints) {
 	for _, one := range r {
 		one.Drives(PartJoints(follower, one.cfg.Part)&joints != 0)
