@@ -166,7 +166,7 @@ func (r *Run) Release() {
 	r.Leave(Operator)
 }
 
-// GiveUp ends the run with an error as --on-exit selects, but the arm is held only if exit.Held contains the error's
+// GiveUp ends the run with an error, as --on-exit selects. It holds the arm only if exit.Held contains the error's
 // code. The run keeps the first error.
 func (r *Run) GiveUp(err error) {
 	r.failed.CompareAndSwap(nil, &err)
@@ -305,8 +305,7 @@ func (r *Run) armStep(t rt.Tick) {
 	}
 }
 
-// Finish begins the end of a run that leaves: an arm under torque parks if --on-exit selects it, and
-// without torque the tick ends.
+// Finish begins the end of a run: an arm under torque parks if --on-exit selects it, and without torque the tick ends.
 //
 // Owner: the tick.
 //

@@ -41,8 +41,7 @@ func (r *Run) Asked(episodes int, held uint64) string {
 	return text
 }
 
-// EndingOf returns the summary's exit for err, or, if err is nil, for a requested end with the
-// cause asked.
+// EndingOf returns the summary's exit for err. If err is nil, the end was requested, and asked is its cause.
 func EndingOf(err error, asked string) Ending {
 	if err != nil {
 		return Ending{int(exit.Of(err)), err.Error()}
