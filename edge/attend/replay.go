@@ -317,9 +317,9 @@ func (s *replay) advance() {
 	}
 }
 
-// left returns in far the time that the farthest joint needs to the episode's position at the pace
-// of the approach. The result there reports whether every joint has reached its position, or the end of its
-// range if the position is outside the range.
+// left returns in far the time in which the farthest joint reaches the episode's position at the pace of the approach.
+// The result there reports whether every joint has reached its position, or the end of its range if the position is
+// outside the range.
 //
 //rt:noalloc
 func (s *replay) left() (far time.Duration, there bool) {

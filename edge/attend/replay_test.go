@@ -121,14 +121,14 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	}
 }
 
-// shown is a part of a record: ticks from one number of a tick to another, and an episode that begins or ends.
+// shown is a part of a record. Its ticks have the numbers [from, to), and an episode begins or ends in it.
 type shown struct {
 	name, instance string
 	from, to       int
 	begins, ends   uint32 // episode; 0: none
 }
 
-// record writes the parts into a folder. The goals of a tick are its number.
+// record writes the parts into a folder. Each goal of a tick is the tick's number.
 func (p shown) record(t *testing.T, dir string) (file string) {
 	run := settings(so101(t))
 	run["instance"] = p.instance
