@@ -98,8 +98,8 @@ func openAlone(c *Config, decoded bool) (cam *Camera, picked string, err error) 
 	return New(c.Name, source, c.MaxAge), picked, nil
 }
 
-// take captures pictures, until their number is most or the time limit is over, and returns their number. It fails if
-// there is no whole picture.
+// take captures at most the given number of pictures, until the time limit is over, and returns their number. It fails
+// if there is no whole picture.
 func (e *Camera) take(clock rt.Clock, most int, limit time.Duration) (taken int, err error) {
 	var last error
 	for end := clock.Now().Add(limit); taken < most && clock.Now() < end; {

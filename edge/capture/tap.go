@@ -19,8 +19,8 @@ type Tap struct {
 	next   rt.Instant // owner: the capture thread
 }
 
-// Tap begins to copy frames: at most one in each interval of length every, or all frames if every is 0. As many copies
-// as waiting, a power of two, can wait for their reader. Call Tap before Run.
+// Tap begins to copy frames: at most one in each interval of length every, or all frames if every is 0. The parameter
+// waiting, a power of two, limits the copies that wait for their reader. Call Tap before Run.
 func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	size := e.Source.Format().FrameBytes()
 	room := func(s *Frame) { s.Pix = make([]byte, 0, size) }
