@@ -201,9 +201,9 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 // actions only stores a request to the tick.
 var urgent = []string{Pause, Stop, Release}
 
-// A command waits for its turn no longer than turnLimit. With its own time the sum is below timeout, since a command
-// whose sender has given up must not take effect. Only maxWaiting commands wait, so that one of the atOnce threads of
-// the socket is free for an urgent command.
+// A command waits for its turn no longer than turnLimit, so that wait and execution together take less than timeout: a
+// command whose sender has given up must not take effect. Only maxWaiting commands wait, so that one of the atOnce
+// threads of the socket is free for an urgent command.
 const (
 	turnLimit  = 2 * time.Second
 	turnPoll   = 10 * time.Millisecond
