@@ -63,8 +63,8 @@ func (p *player) answer(o *wire.Observation) *wire.ActionChunk {
 	return &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
 }
 
-// work makes the server answer one observation at a time, always the newest, after the time took. If answer returns
-// nil, the server sends no answer.
+// work makes the server answer one observation at a time, always the newest; each answer takes the duration took. If
+// answer returns nil, the server sends no answer.
 func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Observation) *wire.ActionChunk) {
 	newest := make(chan wire.Sample, 1)
 	s.SetAnswer(func(sample wire.Sample) { // the transport calls this function on one thread only

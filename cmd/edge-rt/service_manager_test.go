@@ -46,7 +46,7 @@ func (m *manager) receive(d time.Duration) string {
 	return string(buf[:n])
 }
 
-// await returns when the message want arrives.
+// await waits for the message in the parameter want.
 func (m *manager) await(want string) {
 	m.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
