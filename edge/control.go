@@ -528,9 +528,8 @@ func (c *control) ask(now rt.Instant) {
 	}
 }
 
-// keepStep puts the arm's state into the history on the first tick of an action, and returns its
-// key. It returns 0 on other ticks, and for a policy without a history. A tick that may send no
-// observation breaks the history.
+// keepStep puts the arm's state into the history once per action, and returns its key. It returns 0 on other ticks, and
+// for a policy without a history. A tick that may send no observation breaks the history.
 //
 //rt:noalloc
 func (c *control) keepStep(now rt.Instant) (key int64) {

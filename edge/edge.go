@@ -122,8 +122,8 @@ type outcome struct {
 	scores  []sim.Score // scores of the simulated worlds, read before the arm parks
 }
 
-// heapWindow counts allocations from the end of the warm-up until the run leaves.
-// Owner: the housekeeping goroutine.
+// heapWindow counts allocations from the end of the warm-up until the end of the run begins. Owner: the housekeeping
+// goroutine.
 type heapWindow struct {
 	gc          *rt.Hold
 	armedAt     rt.Instant

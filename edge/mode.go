@@ -33,7 +33,7 @@ const (
 	lead                  // a person takes over, and the leader is limp at its place
 	giveUp                // the leader cannot come to the follower
 	stop                  // an operator pauses the run, or a motor has restarted
-	end                   // the run leaves, or has given up
+	end                   // the run ends as requested, or has given up
 	numRequests
 )
 

@@ -130,8 +130,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	return err
 }
 
-// findServer returns the operator's next step for the error of a start that found no server at the
-// addresses of --connect.
+// findServer returns the operator's next step after err: a start found no server at the addresses of --connect.
 func findServer(err error) string {
 	var name *net.DNSError
 	switch {

@@ -154,8 +154,7 @@ var besides = map[event.Lack]string{
 	event.LackSession: "there was no session",
 }
 
-// lasted returns the duration of lack k since the last chunk as text. For silent joints the text
-// has their names.
+// lasted returns, as text, how long lack k had lasted when the run gave up. For silent joints the text has their names.
 func (e *Edge) lasted(k event.Lack) string {
 	lacks := &e.control.run.gaveUp
 	text := lacks.Lasted(k).Round(100 * time.Millisecond).String()

@@ -38,7 +38,7 @@ const (
 	causeBusSilent              // too many joints are silent; reported on every such tick
 	causeHeld                   // no joint is driven, since the motors complain; reported on every such tick
 	causeLinkLost               // the session or the server's token is gone
-	causeOffline                // no chunk for max_offline
+	causeOffline                // no chunk and no status reply for max_offline
 	causeRefused                // the server refuses the contract with a final error
 	numCauses
 )
