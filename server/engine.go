@@ -224,10 +224,10 @@ func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
 	return 0, ""
 }
 
-// endHang terminates a run that exceeds its time limit. Then it gives the device up, or restarts
-// the program that computes the model. It closes e.lost when the run does not end even then. It
-// treats a batch whose decoding hangs in the same way. It acts only when a second call finds the
-// same work overdue: before the first call the whole process may have been stopped for a while.
+// endHang terminates a run that exceeds its time limit, and gives the device up; if another program computes the model,
+// the termination restarts that program instead. When the run does not end even then, endHang gives the device up and
+// closes e.lost. It treats a batch whose decoding hangs in the same way. It acts only when a second call finds the same
+// work overdue: before the first call the whole process may have been stopped for a while.
 // Owner: housekeeping.
 func (e *engine) endHang(now rt.Instant) {
 	switch since, why := e.overdue(now); {
@@ -290,8 +290,8 @@ func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
 	return ended
 }
 
-// warmUp makes n runs of one row for each kind of conditioning that the policy has, and one run of
-// each larger size, so that their durations are known.
+// warmUp makes n runs of one row, of which only the first has no prefix, and one run of each larger size, so that their
+// durations are known. If n is 0, it makes no run.
 func (e *engine) warmUp(n int) error {
 	for row := range e.model.Buffers() * e.model.MaxBatch() {
 		e.tensors.blank(row, false, 0) // a batch may include rows that no request has filled yet

@@ -90,8 +90,8 @@ func (h *health) ready() (ok bool, why string) {
 	return false, loadingText
 }
 
-// notifyInterval is the interval of the reports to the service manager, and so also the longest
-// time until it is informed of a change.
+// notifyInterval is the interval of the reports to the service manager, and so the longest time until the service
+// manager is informed of a change.
 const notifyInterval = 200 * time.Millisecond
 
 // warmUpMargin is the time that a start may take in addition to the time limit of the next inference of the warm-up.

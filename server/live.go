@@ -463,7 +463,7 @@ type Summary struct {
 	Requests   uint64 `json:"requests"`   // observations that were answered with a chunk
 	Errors     uint64 `json:"errors"`     // observations that had their turn and got no chunk
 	Superseded uint64 `json:"superseded"` // observations that a newer one of their robot replaced before their turn
-	// observations refused because a newer one had arrived, or because other robots were more urgent
+	// observations refused because a newer one had arrived
 	Late      uint64        `json:"late"`
 	Unknown   uint64        `json:"unknown_session"` // observations that arrived after their session's end
 	Malformed uint64        `json:"malformed"`       // messages without a proper header, or too large

@@ -101,7 +101,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory = "64MiB"
 	b := newBench(t, cfg)
-	// The bound is used up to the part that is reserved for robots that keep to their announcement.
+	// Captures fill the bound, except the part that is reserved for robots that keep to their announcement.
 	kept := cfg.RobotMemory() / 4
 	if !b.server.memory.Take(memory.Captures, cfg.RobotMemory()-kept-(256<<10)) {
 		t.Fatal("no memory")

@@ -16,7 +16,7 @@ var (
 	errLate     = errors.New("a newer observation was here already")
 )
 
-// receiver holds the transport's callbacks for observations, tokens and telemetry that arrive.
+// receiver holds the transport's callbacks for observations and tokens that arrive.
 //
 // Owner: the transport's receiving goroutines.
 type receiver struct {

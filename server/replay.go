@@ -58,8 +58,7 @@ func (r *Replayed) otherBundle(sha256 string) {
 	r.Others[i].Requests++
 }
 
-// Otherwise returns how many of the compared requests now get another answer that differs by more
-// than the tolerance.
+// Otherwise returns how many of the compared requests now get an answer that differs by more than the tolerance.
 func (r *Replayed) Otherwise() int {
 	n := r.Requests - r.Exact - r.Within
 	for _, o := range r.Others {

@@ -563,7 +563,7 @@ func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, link
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	// All these lines have the same message, so that lograte counts them as similar.
+	// All these lines have the same message, so that terminal.Limiter counts them as similar.
 	transport.Log = func(line string) { log.Info("link", "what", line) }
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {

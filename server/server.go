@@ -11,7 +11,7 @@
 //	              by the worker's own; the device's thread (engine.go, batch) runs the
 //	              previous batch meanwhile
 //	publish.go    the chunk is sent with the observation's header on the robot's action
-//	              key, and is dropped when the robot's link is full
+//	              key; while the robot's link is full, a newer chunk replaces it
 //
 // No part of this path allocates once its buffers have grown to the robots' sizes, and the garbage
 // collector is off meanwhile. A second goroutine does the work that may take time
@@ -214,9 +214,9 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 	}
 	if f := d.first; f != nil {
 		s.work, s.sessions = f.work, f.sessions.second()
-		s.memory = f.memory
+		s.memory = f.memory // only s.others still uses the bound made above
 		s.pool = f.pool
-		s.stats = f.stats // only s.others uses the bound made above, as long as this server exists
+		s.stats = f.stats
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0

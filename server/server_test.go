@@ -362,8 +362,8 @@ func TestMalformedSamples(t *testing.T) {
 	}
 }
 
-// While the worker is busy, only the newest observation of each robot waits. The reply has the number of the
-// observations that it replaced, and under round_robin the robots are served in turn.
+// While the worker is busy, only the newest observation of each robot waits. The reply has the number of the older ones
+// that were replaced, and under round_robin the robots are served in turn.
 func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	cfg := config()
 	cfg.Scheduler = "round_robin"

@@ -51,8 +51,8 @@ type session struct {
 
 	// Atomic.
 	episode       atomic.Int64  // episode of the last reset or observation; -1 before the first
-	stale         atomic.Uint32 // cameraSet of the last observation
-	squeezed      atomic.Uint32 // cameraSet of all observations
+	stale         atomic.Uint32 // cameraSet: cameras whose pictures of the last observation were stale
+	squeezed      atomic.Uint32 // cameraSet: cameras whose pictures ever had another shape than the policy's
 	stalePictures atomic.Uint64 // pictures older than the robot allows, since the open
 	strayPictures atomic.Uint64 // pictures with stray bytes, since the open
 	received      atomic.Uint64 // observations that were not late, since the open
@@ -180,7 +180,7 @@ const (
 type presence struct {
 	seenAt    atomic.Int64 // time at which the robot last opened a session or sent
 	droppedAt atomic.Int64 // time at which its liveliness token vanished; 0: it has not vanished
-	// epoch of the token that counts (others are ignored); -1: that token has no epoch
+	// epoch of the followed token (all others are ignored); -1: that token has no epoch
 	tokenEpoch atomic.Int64
 	tokenUp    atomic.Bool // the followed token is shown
 	tokenSeen  atomic.Bool // the followed token was shown once
@@ -347,9 +347,9 @@ func (r *registry) capacity() int {
 //rt:noalloc
 func (r *registry) load() float64 { return float64(r.count()) / float64(r.capacity()) }
 
-// waiting appends the robots with a waiting observation to dst. The field Robot is the robot's index in the list. It
-// leaves out a robot whose last request has a row of a batch. That robot's next request may name rows of the chunk
-// that is being computed, and other robots have their turn first.
+// waiting appends the robots with a waiting observation to dst. The field Robot is the robot's index in list. The
+// function leaves out a robot whose last request has a row of a batch: that robot's next request may name rows of the
+// chunk that is being computed, and other robots have their turn first.
 //
 //rt:noalloc
 func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {
@@ -427,8 +427,7 @@ func (r *registry) remove(s *session) bool {
 	return true
 }
 
-// fairness returns Jain's index of the sessions' shares of answered observations; 1 when no session
-// has sent any observation.
+// fairness returns Jain's index of the sessions' shares of answered observations; 1 when no observation was answered.
 func fairness(sessions []*session) float64 {
 	var n, sum, squares float64
 	for _, s := range sessions {

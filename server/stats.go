@@ -36,7 +36,7 @@ type stats struct {
 	unknown   atomic.Uint64 // observations of robots without a session
 	malformed atomic.Uint64 // samples without a proper header, or too large
 	lostQuery atomic.Uint64 // queries refused because too many were waiting
-	silenced  atomic.Uint64 // events not sent because one was sent a moment before
+	silenced  atomic.Uint64 // events not sent: one was sent a moment before, or too many wait
 	replaced  atomic.Uint64 // chunks replaced by a newer one before they left
 
 	receivedBytes atomic.Uint64 // all observations, served or not

@@ -29,7 +29,8 @@ type Model interface {
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
-	Terminate() error // makes the present run and all later runs end with an error; any goroutine may call it
+	// Terminate ends the present run with an error. A *policy.Model also ends all later runs. Any goroutine may call it.
+	Terminate() error
 }
 
 // requester is a Model that another program computes, which needs the session, episode, task and seed of the request in

@@ -22,7 +22,7 @@ const decodersMax = manifest.MaxBatch
 
 // worker chooses the robots of the next run, has their observations decoded into the rows of one
 // buffer while the other buffer runs on the device's thread, and publishes the chunks. Only the
-// worker uses the scheduler, the publisher, the statistics and the audit.
+// worker uses the scheduler and the publisher.
 type worker struct {
 	// Constant after New.
 	clock      rt.Clock
@@ -91,7 +91,7 @@ func (w *worker) finish() error {
 	close(w.publisher.leaving)
 	limit := w.engine.finishLimit()
 	err := w.await(limit)
-	// a run that exceeded its time limit was terminated before
+	// a run that exceeded its time limit has been terminated already
 	if !errors.Is(err, errStillInferring) || w.engine.failed.Load() != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func (w *worker) await(limit time.Duration) error {
 	}
 }
 
-// run serves until stop is closed. It turns a panic into an error, because Go's exit code for a panic would mean "do
-// not restart" to the supervisor.
+// run serves until publisher.leaving is closed. It turns a panic into an error, because Go's exit code for a panic would
+// mean "do not restart" to the supervisor.
 func (w *worker) run(warmup int) (err error) {
 	w.alive.Store(true)
 	defer func() {

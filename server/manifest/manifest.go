@@ -204,7 +204,7 @@ func Default() Config {
 // and the expected value, and wrap ErrInvalid. An override whose value its key cannot have is an error that names the
 // flag.
 func Load(file string, overrides ...Override) (Config, error) {
-	info, _ := os.Stat(file) // an error is also one of reading
+	info, _ := os.Stat(file) // reading the file reports the same error
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)

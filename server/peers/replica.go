@@ -29,7 +29,7 @@ type Others struct {
 	prefix  string
 	self    string        // id of this server
 	memory  *memory.Bound // bound in which the tokens are counted
-	changed queue.Signal  // signals that another server holds another robot
+	changed queue.Signal  // signals that Holder may return a new session
 
 	Forgotten atomic.Uint64 // tokens that were dropped because they exceed the bounds
 
@@ -55,7 +55,7 @@ func New(prefix, self string, bound *memory.Bound) *Others {
 	}
 }
 
-// Changed returns a channel that signals that another server holds another robot; see Holder.
+// Changed returns a channel that signals that Holder may return a session that it did not return before.
 func (o *Others) Changed() <-chan struct{} { return o.changed }
 
 // OnToken handles a change of a server's token, which may be its alive, room or held token. The parameter alive

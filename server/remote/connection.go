@@ -172,8 +172,8 @@ func (c *Connection[L]) keep() {
 	}
 }
 
-// reconnect connects again: at once if the last connection has answered an inference. Otherwise a server that ends
-// each connection after its blank inputs would be called without a pause.
+// reconnect connects again: at once if the last connection has answered an inference, and otherwise after a pause,
+// because the server may end each connection after its blank inputs.
 func (c *Connection[L]) reconnect() {
 	why := ""
 	c.update(func(*Condition) {

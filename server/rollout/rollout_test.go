@@ -66,7 +66,7 @@ func TestSteps(t *testing.T) {
 					return r.State == Leaving || !withdrawn && (r.Plan.Share != plan.Share || len(r.Restart) > 0)
 				}
 				for i := 0; i < 1000 && !seen(); i++ {
-					time.Sleep(10 * time.Millisecond) // Eventually could end this goroutine, and load waits for it
+					time.Sleep(10 * time.Millisecond) // not Eventually: it may end the goroutine for which load waits
 				}
 				time.Sleep(10 * time.Millisecond) // time for the state to follow the plan
 				rttest.Want(t, k.Report().State == Leaving, withdrawn, "%v: withdrawn during the load", plan.Share)

@@ -229,7 +229,7 @@ func TestMissingEntries(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
 }
 
-// An observation has each key once: an entry of a camera would replace the other one.
+// An observation has each key once: the entry of a camera would replace an earlier entry with the same key.
 func TestAKeyOfTwoEntries(t *testing.T) {
 	const one = "{name: top, key: front, height: 2, width: 3}"
 	for _, cameras := range []string{one + ", {name: side, key: front}", one + ", {name: front}",
