@@ -60,7 +60,7 @@ type Info struct {
 	Cause error // reason why the rest of a torn file cannot be read
 
 	Repaired bool // the file had no end, and a later start has completed it
-	Writing  bool // the file is torn because a run still writes it, so that its end will follow
+	Writing  bool // the file is torn because a run still writes it; its end will follow
 }
 
 // readError means that reading failed before the end of a file, because of the disk or the network.
@@ -294,11 +294,11 @@ func FilesOf(dirs []string, id string) (names []string, err error) {
 	return names, nil
 }
 
-// restAfter is the age of the last change from which no run writes a file any more: a run writes once a second, and
-// the clock of a file server may differ a little.
+// restAfter is the time without a change after which no run is writing a file: a run writes once a second, and the
+// clock of a file server may differ a little.
 const restAfter = time.Minute
 
-// Written reports whether a run is still writing the file, so that its end will follow. On a file system without locks,
+// Written reports whether a run is still writing the file, whose end will then follow. On a file system without locks,
 // such as some network shares, only the age of the file's last change shows that.
 func Written(f *os.File) bool {
 	if err := locked(f); err == nil || errors.Is(err, unix.EWOULDBLOCK) {

@@ -6,14 +6,14 @@
 //	message.go   the robot's threads fill fixed-size messages in rings (Lane)
 //	recorder.go  one thread takes the messages out and encodes them as protobuf (coder.go, schema.go)
 //	window.go    this thread keeps the newest in memory: minutes of messages, seconds of pictures
-//	writer.go    another thread writes the memory's content into files, when a save is requested
+//	writer.go    another thread writes the memory's content into files: at a save, or always in mode All
 //	folder.go    the files together stay below a size, and leave the disk room; the oldest are deleted first
 //	repair.go    the next start repairs files that a power cut has torn
 //	read.go      reads the files
 //
 // Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest records. If the disk
 // still accepts no data, new messages displace old messages in memory; writer.go counts the lost messages and tries
-// again every two seconds.
+// again every two to eight seconds.
 package record
 
 import (
@@ -77,7 +77,7 @@ type Config struct {
 type Report struct {
 	File string
 	Why  string // reason for beginning the file, or Repaired, Deleted or Unreserved
-	Err  error  // not nil: writing fails, until a report of a new file
+	Err  error  // cause of a failed repair or reservation; if File is empty, writing fails until a report of a new file
 }
 
 // Values of Report.Why for news about other things than a new file.
@@ -318,7 +318,7 @@ var starved = "a tick without an action"
 
 // Collect moves the messages from the lanes into memory.
 //
-// Owner: one thread, like Image.
+// Owner: one thread, which also calls Image.
 //
 //rt:noalloc
 func (r *Recorder) Collect() {
@@ -420,7 +420,7 @@ type Stats struct {
 	TornPictures uint64 `json:"torn_pictures"`
 	Saves        uint64 `json:"saves"`           // writes of the ring
 	Repaired     uint64 `json:"repaired"`        // files of earlier runs without an end, which were completed
-	Deleted      uint64 `json:"deleted"`         // old files deleted for --record-size
+	Deleted      uint64 `json:"deleted"`         // old files deleted because of --record-size or a full disk
 	Error        string `json:"error,omitempty"` // why nothing could be written at the end
 }
 

@@ -89,7 +89,7 @@ type Report struct {
 	Removed          int      `json:"episodes_removed"`  // episodes discarded by the operator since the last export
 	Torn             []Torn   `json:"pictures_torn,omitempty"`
 	Pushed           string   `json:"pushed,omitempty"` // address of --push-to-hub
-	Kept             string   `json:"kept,omitempty"`   // where a person's file is kept that the new dataset lacks
+	Kept             string   `json:"kept,omitempty"`   // path of a person's file that the new dataset lacks
 }
 
 // partialOf returns the folder in which Export builds a dataset, beside its final place.

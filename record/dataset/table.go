@@ -119,7 +119,7 @@ func (f *folder) table(rel string, columns []column, fill func(*table) error, op
 	})
 }
 
-// cells is a column in memory. The rows have equal numbers of values, except in columns of texts.
+// cells is a column in memory.
 type cells struct {
 	rows    int
 	size    int // values per row; -1: the rows have different numbers of values

@@ -85,7 +85,7 @@ func between(from, to rt.Instant) time.Duration {
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// ways returns the observations whose chunks moved the arm.
+// ways returns a way for each observation whose chunk moved the arm.
 func (l *Log) ways(a *Audit) (all []way) {
 	for _, r := range l.requests {
 		chunk, ran := r.joined(), l.ran[r.Seq]

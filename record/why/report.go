@@ -167,8 +167,8 @@ func (r *Report) skip(name string, err error) {
 	r.Skipped = append(r.Skipped, Skipped{filepath.Base(name), text})
 }
 
-// files returns the records to explain, grouped by run, and skips files that are no records. Without a file each record
-// is a group, the newest first; otherwise the oldest run is first.
+// files returns the records to explain, grouped by run, and skips files that are no records. If Path is empty, each
+// record is a group, the newest first; otherwise the oldest run is first.
 func (c *Config) files(skip func(name string, err error)) (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {

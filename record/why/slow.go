@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A slow policy explains a wait for a chunk only up to a limit. The limit is slowTimes the policy's usual time
-	// for a chunk, including the wait for its turn, and the duration of a chunk's actions.
+	// A slow policy explains a wait for a chunk only up to a limit: the duration of a chunk's actions, plus slowTimes
+	// times the policy's usual time for a chunk, including the wait for its turn.
 	slowTimes = 3
 	// oldTimeout is the --request-timeout for records that lack this setting.
 	oldTimeout = 5 * time.Second
@@ -57,8 +57,7 @@ func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	return r
 }
 
-// longestWait returns the longest time without an answer between two instants. A stretch with few
-// actions may contain many answers.
+// longestWait returns the longest time without an answer between two instants.
 func (x *explainer) longestWait(from, to rt.Instant) (longest time.Duration) {
 	last := from
 	first, _ := slices.BinarySearch(x.answers, from+1)

@@ -53,7 +53,7 @@ func (s *stretches) overlap(from, to rt.Instant) bool {
 	return i > 0 && s.to[i-1] >= from
 }
 
-// times are the stretches of findings by their cause.
+// times holds, by cause, the stretches of time of the findings.
 type times map[Cause]*stretches
 
 func timesOf(all []Finding) times {
