@@ -46,7 +46,7 @@ func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device stri
 		OpenS   float64 `json:"open_s"`
 		RSSMB   float64 `json:"rss_mb"`
 	}
-	untimed := func(b Batch) bool { return b.Batch < 1 || !(b.P50 > 0) } // such a batch has no chunks a second
+	untimed := func(b Batch) bool { return b.Batch < 1 || !(b.P50 > 0) } // its chunks per second cannot be computed
 	if err := json.Unmarshal(child.Stdout(), &said); err != nil || len(said.Batches) == 0 ||
 		slices.ContainsFunc(said.Batches, untimed) {
 		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}, each with batch and p50_ms above 0: %v",

@@ -90,7 +90,7 @@ type Slice struct {
 	Form       string  `json:"form"`                 // apart, or beside cyclictest
 	Began      float64 `json:"began_s"`              // s, since the first slice
 	StealShare float64 `json:"steal_share"`          // share, of all CPUs' time, taken by the host
-	Run        *Run    `json:"run"`                  // the subject's result; it also has the keys of results from ticks to threads
+	Run        *Run    `json:"run"`                  // the subject's result, with the keys ticks to threads as in results
 	Reference  *Run    `json:"cyclictest,omitempty"` // cyclictest in the same seconds
 }
 

@@ -41,7 +41,7 @@ type Total struct {
 	GCForced     uint64          `json:"gc_forced"`        // forced collections, as in edge-rt's summary
 	// share, of all CPUs' time, taken by real-time threads of the process
 	RTShare float64 `json:"rt_share"`
-	RTPeak  float64 `json:"rt_peak"`       // share, the same in the worst quarter of a second
+	RTPeak  float64 `json:"rt_peak"`       // share, rt_share in the worst quarter of a second
 	StealMS float64 `json:"host_steal_ms"` // ms, taken by the host
 	// number of threads in each scheduling class while the arm moved
 	Threads string `json:"threads"`

@@ -165,7 +165,7 @@ func (h *history) off() rt.Instant {
 	return h.offAt
 }
 
-// moves reports whether the goals have moved in several slots of a span of time.
+// moves reports whether goals have moved under torque in at least three slots of a span of time.
 func (h *history) moves(since, until rt.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

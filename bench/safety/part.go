@@ -216,7 +216,7 @@ func (r *run) judgeOthers() {
 	}
 }
 
-// part counts a violation of partsRule. The argument names the part and its wrong behaviour.
+// part counts a violation of partsRule. The parameter what names the part and its wrong behaviour.
 func (r *Result) part(what string) {
 	r.Violations[partsRule]++
 	r.Kept = append(r.Kept, partsRule+": "+what)

@@ -124,7 +124,7 @@ func inLab(title string) bool {
 	}, title)
 }
 
-// linkTo returns a link to one section, to, for the page that has another section, from.
+// linkTo returns a link to a section (parameter to) for the page that has the section from.
 func linkTo(from, to string) string {
 	page := ""
 	switch {
