@@ -125,11 +125,10 @@ func ResetKey(prefix, uuid string) (string, error)       { return robotKey(prefi
 func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/alive") }
 
 // TelemetryKey is the key of a robot's measurements for an operator: a JSON object with the names of
-// its metrics. No server reads it.
-// Its samples have TelemetryQoS.
+// its metrics, sent with TelemetryQoS. No server reads it.
 func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
 
-// With TelemetryQoS, the transport drops a telemetry sample that is not sent when the next one comes.
+// With TelemetryQoS, the transport drops a sample on a congested link, so that the publisher does not wait.
 var TelemetryQoS = QoS{Priority: Data}
 
 // EpochAliveKey is the robot's second liveliness token. Each session epoch has its own token, so that a server does not

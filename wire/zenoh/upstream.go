@@ -127,8 +127,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys; a query
-// comes from who.
+// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys; who is the
+// origin of a query.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:

@@ -19,8 +19,9 @@ type identity struct {
 	rights *access.Rights // nil: everything
 }
 
-// identify names the remote by its certificate if rights are configured for this certificate. Otherwise it names a
-// client by its link. A node that may relay for other nodes gets no name.
+// identify names the remote by its certificate if rights are configured for this certificate. A remote whose
+// certificate Config.Rights allows everything, and a node that may relay for other nodes, get no name. Any other client
+// is named by its link.
 func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
