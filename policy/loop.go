@@ -125,7 +125,7 @@ func takeScalars(inputs []ort.InputOutputInfo, names []string) ([]ort.InputOutpu
 	return inputs, nil
 }
 
-// allocate reserves the memory between the graphs, for the largest batch.
+// allocate reserves the memory of the tensors between the graphs, for the largest batch.
 func (l *loop) allocate(m *Model) (err error) {
 	all := []*place{&l.x[0], &l.x[1]}
 	for i := range l.carried {

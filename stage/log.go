@@ -17,7 +17,7 @@ const logMax = 16 << 20
 // poll is the interval at which Until checks its condition.
 const poll = 5 * time.Millisecond
 
-// Line is a line of a Log.
+// Line is a complete line of a program's output.
 type Line struct {
 	At   time.Time // time at which its last byte came
 	Text string

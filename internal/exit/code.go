@@ -1,4 +1,4 @@
-// Package exit contains the table of exit codes. Both programs use this table, and a test compares
+// Package exit contains the table of exit codes. All programs use this table, and a test compares
 // the systemd units with it.
 package exit
 

@@ -18,7 +18,7 @@ import (
 
 // rangeTag on a flag contains its valid numbers or times, such as 1..100. >0..1 excludes 0, 0..<2 excludes 2,
 // 20ms.. and ..252 have one bound, and 0,1s..24h also allows the single value 0. A text after a semicolon
-// becomes the end of the error message. A flag that was not given and has no default is not checked.
+// becomes the end of the error message. A pointer or a list without a value is not checked.
 const rangeTag = "range"
 
 // interval is a part of a range.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Log lines that wait for a terminal that accepts nothing, in bytes. Further lines are dropped
-	// and counted.
+	// bufferBytes bounds the log lines that wait for a terminal that accepts nothing. Further lines
+	// are dropped and counted.
 	bufferBytes  = 64 << 10
 	flushTimeout = 3 * time.Second // longest time for writing the last lines
 	// pieceBytes is the size of one write, in whole lines. Its size separates a slow terminal from
