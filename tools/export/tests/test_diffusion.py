@@ -38,7 +38,7 @@ def test_ddim_without_a_number_of_steps_takes_as_many_as_lerobot(folder):
 
 
 def test_a_checkpoint_without_the_number_of_training_steps(folder):
-    """LeRobot takes 100 then; an error names the key at fault."""
+    """LeRobot takes 100 training steps then; the error for more inference steps names the key at fault."""
     made = checkpoints.diffusion(folder / "diffusion-untold", noise_scheduler_type="DDIM", num_inference_steps=200)
     path = made / "config.json"
     config = json.loads(path.read_text())

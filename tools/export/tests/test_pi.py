@@ -240,7 +240,7 @@ def edit(path, change) -> None:
 
 
 def test_weights_that_lerobot_would_leave_random_are_refused(copy):
-    """Refused with the weight's name, because LeRobot only prints a warning and runs with random weights."""
+    """The refusal names the weight: LeRobot only prints a warning and runs with random weights."""
     tensors = load_file(copy / "model.safetensors")
     name = "model.action_out_proj.weight"
     tensors["model.action_out_projection.weight"] = tensors.pop(name)
@@ -260,7 +260,7 @@ def test_the_tokenizer_may_be_elsewhere(copy):
 
 
 def test_the_tokenizer_of_another_model_is_refused(copy):
-    """Refused where a token id is beyond the policy's embedding table; LeRobot would fail with an index error."""
+    """A token id beyond the policy's embedding table is refused; LeRobot would fail with an index error."""
     shutil.rmtree(copy / "tokenizer")
     gemma_tokenizer.write(copy / "tokenizer", gemma_tokenizer.train(600))
     with pytest.raises(ExportError, match="gives 'pick up .* the token 5.., but the policy's language model knows 520: it is another"):

@@ -437,7 +437,7 @@ def per_step(key: str, change):
     ],
 )
 def test_statistics_that_are_asked_for_and_absent(copy, capsys, feature, change, found):
-    """Refused, because LeRobot passes such values unchanged, so the arm would get z-scores as degrees."""
+    """Such a checkpoint is refused: LeRobot passes the values unchanged, so the arm would get z-scores as degrees."""
     states(copy, change(feature))
     said = refused(capsys, copy)
     first = "observation.state" if change(feature)({"action.mean": torch.ones(1), "observation.state.mean": torch.ones(1)}).keys() == {"count"} else feature

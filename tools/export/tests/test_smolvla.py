@@ -187,7 +187,7 @@ def test_other_configurations(folder, name, cameras, config, steps):
 
 
 def test_a_folder_without_the_language_model(checkpoint, folder):
-    """Refused even if the folder that the checkpoint names exists, because --vlm was meant to replace it."""
+    """--vlm is refused even if the folder that the checkpoint names exists, because --vlm was meant to replace it."""
     with pytest.raises(ExportError, match="--vlm is .*nowhere, which is not a folder with config.json and tokenizer.json"):
         family_at(checkpoint, vlm=folder / "nowhere")
 

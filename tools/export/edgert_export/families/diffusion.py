@@ -169,8 +169,8 @@ class DiffusionExport(Family):
         return self.checkpoint.policy(noise_scheduler_type="DDIM", num_inference_steps=self.steps, pretrained_backbone_weights=None, compile_model=False)
 
     def _check_sizes(self, config) -> None:
-        """The backbone's feature map has a fixed size, and therefore also the pictures, unless
-        they are resized or cropped to a fixed size."""
+        """Refuses sizes of pictures that the policy cannot take: its feature map has a fixed size,
+        and so have the pictures, unless the policy resizes or crops them. Warns of distortion."""
         trained = {c.key: self.checkpoint.inputs[c.key][1][1:] for c in self.cameras}
         if len({(c.height, c.width) for c in self.cameras}) > 1:
             raise ExportError(f"the cameras are {', '.join(f'{c.name}={c.height}x{c.width}' for c in self.cameras)}: Diffusion takes pictures of one size, give --cameras the same for each")
