@@ -35,7 +35,7 @@ type Result struct {
 	Threads  string  `json:"threads"`  // number of threads in each scheduling class while the arm moved
 	Children string  `json:"children"` // scheduling class of a child process that a thread of the edge starts
 	RTShare  float64 `json:"rt_share"` // share, of all CPUs' time, taken by real-time threads of the process
-	RTPeak   float64 `json:"rt_peak"`  // share, RTShare in the worst quarter of a second
+	RTPeak   float64 `json:"rt_peak"`  // share, rt_share in the worst quarter of a second
 }
 
 const (
