@@ -104,7 +104,7 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 // digestRecipe is the command in docs/server.md.
 const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
 
-// This command defines the digest, so that any user can compute it. The test compares it with Bundle.SHA256.
+// The command digestRecipe defines the digest, so that any user can compute it. Bundle.SHA256 must be the same digest.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	rttest.Contains(t, rttest.ReadFile(t, "../docs/server.md"), "\n    "+digestRecipe+"\n")
 	// The first bundle has a report.json, which the digest omits.

@@ -28,8 +28,8 @@ const (
 	external       = 1
 )
 
-// weightsAt makes the graph read its largest weights from the file at location, which has length bytes. It returns the
-// changed graph and these weights.
+// weightsAt makes the graph read its largest weights from the file at location, with the given length in bytes (0: the
+// true length). It returns the changed graph and these weights.
 func weightsAt(t *testing.T, graph []byte, location string, length int) (changed, weights []byte) {
 	t.Helper()
 	var tensor []byte // the largest tensor

@@ -385,8 +385,8 @@ func TestRingNeverWritesSteadily(t *testing.T) {
 	}
 }
 
-// A disk that accepts no data has no other effect. When it accepts data again, the recorder continues in a new file,
-// with all messages that are not in the first file.
+// A disk that accepts no data only interrupts the writing. When it accepts data again, the recorder continues in a new
+// file, with all messages that are not in the first file.
 func TestDiskThatFails(t *testing.T) {
 	var said []Report
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"},

@@ -36,7 +36,7 @@ func times(t *testing.T, few int) int {
 	return few
 }
 
-// On a file system without locks, a file counts as written until it has its end or is a minute old.
+// On a file system without locks, a file without an end counts as being written until a minute after its last change.
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	name, whole := writeChunks(t, 1)
 	path := rttest.WriteFile(t, t.TempDir(), name, whole[:len(whole)-9])
@@ -48,7 +48,7 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 	rttest.Want(t, Written(f), false, "a file that changed an hour ago is written")
 }
 
-// Without locks, no record begins, no empty file stays for each try, and the probe at the start names the reason.
+// Without locks, no record begins, no try leaves an empty file, and the probe at the start names the reason.
 func TestAFolderWithoutLocks(t *testing.T) {
 	defer func() { lockFile = child.Lock }()
 	lockFile = func(*os.File) error { return unix.EOPNOTSUPP }

@@ -230,8 +230,8 @@ func (c *collector) raiseLimit() {
 	c.hold.Allow(c.memory.Used() + c.fronts.Used() + c.beside)
 }
 
-// check has the worker collect garbage between two requests when much garbage has piled up: idleGCObjects objects when
-// no robot was served since the last check, so that no robot waits, or busyGCBytes bytes in any case.
+// check requests a collection between two requests from the worker when much garbage has piled up: idleGCObjects
+// objects if no robot was served since the last check, because then no robot waits, or busyGCBytes bytes in any case.
 func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
@@ -239,7 +239,7 @@ func (c *collector) check() {
 	c.raiseLimit() // also lowers the limit when sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	// a collection by the worker, by the transport or at the heap's limit
+	// a collection at the worker's signal, by the transport or at the heap's limit
 	case heap.Cycles != c.last.Cycles:
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,

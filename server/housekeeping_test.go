@@ -14,8 +14,8 @@ import (
 var garbage []byte
 
 // Goal: a server that is never idle collects the garbage of links, queries and pages between two
-// requests. Housekeeping requests the collection from the worker. If housekeeping collected itself,
-// the next request could begin before its collection.
+// requests. Housekeeping only requests a collection, because the worker knows when a collection
+// delays no request.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())

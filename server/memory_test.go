@@ -143,7 +143,8 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 }
 
 // When the server is full, a robot that sends keeps its session. A robot that never sent loses its session to a new
-// robot, but not before idleGrace, and only where the new robot's link and host have fewer sessions than its own.
+// robot, but not before idleGrace, and only if the link and the host of the new robot have fewer sessions than those of
+// the silent robot.
 func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	cfg := config() // max_sessions is 2
 	b := newBench(t, cfg)

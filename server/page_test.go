@@ -23,7 +23,7 @@ import (
 )
 
 // playFleet runs a server of the fake policy whose inferences take a while, with robots that send
-// as fast as real ones. Their chunks are not read.
+// as fast as real ones and read no chunks.
 func playFleet(t *testing.T, robots int) *bench {
 	t.Helper()
 	cfg := config()
@@ -104,8 +104,8 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 	return string(out)
 }
 
-// Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, their waits, the inferences and
-// the refusals, and shows when the server stops.
+// Goal: Debian's Chromium runs the page under the page's security policy: it shows the sessions, their waits, the
+// inferences and the refusals, and shows when the server stops.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	h := pages(t, nil)

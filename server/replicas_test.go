@@ -46,7 +46,7 @@ func wantRequests(a, b *bench, n uint64) {
 func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a, b := twins(t)
 	for i := range 6 { // each server's limit is two sessions
-		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // b.open expects exactly one answer
+		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // expects exactly one answer
 		rttest.Want(t, ack.Accepted, i < 4, "robot %d: whether %+v accepts it", i, ack)
 		want := 2 - (len(a.server.sessions.all()) / 2) - (len(b.server.sessions.all()) / 2)
 		rttest.Eventually(t, "the tokens of those with room", func() bool {

@@ -78,7 +78,7 @@ func TestLoadRecord(t *testing.T) {
 		case 13:
 			m.Inference += int64(40 * ms)
 			m.Arrived = m.Arrived.Add(40 * ms)
-		case 20: // this answer may come after the record's end
+		case 20: // unanswered: the answer may come after the record's end
 			m.Epoch = 9
 		}
 	}

@@ -49,7 +49,7 @@ const soakTime = 15 * time.Second
 var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5",
 	"garbage", "pause", "router-loss", "sigkill"}
 
-// The real edge-rt breaks no rule in some faults, one after the other.
+// The real edge-rt breaks no rule while some faults follow one another.
 func TestShortSoak(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -79,7 +79,7 @@ func TestShortSoak(t *testing.T) {
 	t.Logf("seed %d\n%s", seed, &log)
 }
 
-// The JSON of a result has all columns of the table.
+// Each fault fits into the table, and a fault of the soak needs no run of its own.
 func TestFaults(t *testing.T) {
 	if len(faults) < 25 {
 		t.Errorf("%d faults, want at least 25", len(faults))
@@ -109,7 +109,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A robot of several parts gets a fault on each part and on both; ids of an arm become wheels of a base.
+// A robot of several parts gets a fault on each part and on both, as far as these can have it. On a base, the fault
+// hits wheels instead of an arm's motors.
 func TestFaultsOnParts(t *testing.T) {
 	for _, tt := range []struct {
 		robot, fault string
@@ -155,7 +156,7 @@ func must(r robot.Robot, err error) robot.Robot {
 	return r
 }
 
-// The arm's actions are read from the writes to its servos.
+// The arm's behaviour is read from the writes to its servos.
 func TestHistory(t *testing.T) {
 	h := new(history)
 	var r robot.Robot

@@ -216,7 +216,7 @@ func TestSpecCheck(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		spec Spec
-		want string // a part of the error's text; empty: the model is accepted
+		want string // a part of the error's text; empty: the spec is accepted
 	}{
 		{"SmolVLA", smolSpec, ""},
 		{"Pi0.5", pi05(func(*Spec) {}), ""},

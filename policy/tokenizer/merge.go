@@ -1,6 +1,6 @@
 package tokenizer
 
-// symbol is a part of a text: a character at first, a piece of the vocabulary after the merges.
+// symbol is a part of a text: a character or a byte at first, a piece of the vocabulary after the merges.
 type symbol struct {
 	id         int32 // -1: the vocabulary has no such piece
 	from, to   int32 // range in the text; empty: this symbol was merged into the previous one

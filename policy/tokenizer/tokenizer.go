@@ -1,7 +1,7 @@
 // Package tokenizer reads a bundle's tokenizer and turns a robot's task into the token ids of the
 // policy's graph.
 //
-// Load reads the folder; Tokenizer.Prompt tokenises a task, once; Prompt.Fill writes the ids and
+// LoadFile reads the tokenizer; Tokenizer.Prompt tokenises a task, once; Prompt.Fill writes the ids and
 // their mask into the input tensors, on every request and without allocating. The ids equal those
 // of LeRobot's own preprocessor, which uses the Python libraries tokenizers 0.22.2 and
 // sentencepiece 0.2.3.

@@ -84,7 +84,7 @@ func beforeDigit(text []byte) int {
 	return len(text)
 }
 
-// contractions are separate words after a letter.
+// contractions are separate words.
 var contractions = [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
 
 // nextWord returns the length of the word that the text begins with: the first

@@ -244,7 +244,7 @@ func TestAForeignPartialStays(t *testing.T) {
 		refused(t, cfg, "set.partial is ")
 		rttest.Want(t, tree(t, partialOf(cfg.Out)), before, "%s: it was\n%s, and is", what, before)
 	}
-	// An export continues in the folder of an earlier export, and does not remove a person's file in
+	// An export continues in the folder of an interrupted export, but not while a person's file is in
 	// that folder.
 	cfg := plainRun("one", 1).config(t)
 	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")

@@ -885,8 +885,8 @@ func TestManyFaults(t *testing.T) {
 	}
 }
 
-// If a record has more messages of a kind than a Log keeps, the messages of the other kinds still belong together.
-// Requests share their session.
+// If a record has more messages of a kind than a Log keeps, the messages of the other kinds are still matched.
+// Requests of one session share one copy of it.
 func TestTooManyMessages(t *testing.T) {
 	s := newStory()
 	s.counts = make([]count, maxKept)
@@ -919,7 +919,7 @@ func TestEveryCauseIsFound(t *testing.T) {
 	}
 }
 
-// A run that waits for its first chunk is a hold, and the ticks give its cause. For a run whose arm
+// A run's wait for its first chunk is a hold, and the ticks give its cause. For a run whose arm
 // cannot be armed, the ticks give the cause of its end. A stutter at the beginning of the record has no known cause.
 func TestBeforeTheFirstAction(t *testing.T) {
 	for _, tt := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// ride is an observation whose stages are known: the picture is 20 ms old, encoding and sending
+// ride adds an observation whose stages are known: the picture is 20 ms old, encoding and sending
 // take 2 ms, the chunk arrives 40 ms later and is merged after 5 ms, and the goals of the first
 // action are written 3 ms after their tick.
 func (s *story) ride(audit *strings.Builder, change func(*record.Sent, *record.Chunk)) {

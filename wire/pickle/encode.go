@@ -115,7 +115,7 @@ type Actions struct {
 	Data      []float32 // rows of Cols values
 }
 
-// machine, storageHead and storageTail are the parts of torch's archive around the storage's key and size.
+// machine, storageHead and storageTail are parts of torch's archive. The number of elements is between the last two.
 const (
 	machine = "\x80\x02}(X\x10\x00\x00\x00protocol_versionM\xe9\x03X\r\x00\x00\x00little_endian\x88" +
 		"X\n\x00\x00\x00type_sizes}(X\x05\x00\x00\x00shortK\x02X\x03\x00\x00\x00intK\x04X\x04\x00\x00\x00longK\x04uu."
@@ -133,8 +133,8 @@ func AppendActions(dst []byte, a *Actions) []byte {
 	return append(dst, byte(opAppends), byte(opStop))
 }
 
-// appendRow appends a row. Row 0 makes memos of the values that all rows share: 0 the class, 1
-// the tensor's name, 2 its storage, 3 the type of its hooks.
+// appendRow appends a row. Row 0 makes memos of the values that all rows share: 0 the class, 1 the
+// function that builds a tensor, 2 the tensor's storage, 3 the type of its hooks.
 func (a *Actions) appendRow(dst []byte, i int) []byte {
 	shared := func(memo byte, define func()) {
 		if i > 0 {

@@ -63,8 +63,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: a subscriber that does not read delays no other subscriber. The others still get every sample of the same
-// publisher, whether it drops or blocks, and of another publisher.
+// Goal: a subscriber that does not read delays no other subscriber. The others still get the samples of the same
+// publisher and of another publisher, and all of them if the publishers block.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {

@@ -215,8 +215,8 @@ func TestFleetBehindRouters(t *testing.T) {
 	})
 }
 
-// holds runs two servers of a service, robot arm-b and robot arm-a at the routers server, robots and attacker. At
-// arm-a's router a forger with arm-a's certificate tries to act as arm-b.
+// holds runs two servers of a service at the first router, robot arm-b at the second and robot arm-a at the third. At
+// the third router a forger with arm-a's certificate tries to act as arm-b.
 func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)
