@@ -15,7 +15,7 @@ type trial struct {
 	*Auto
 	sizes *batch.Sizes
 	here  []Robot
-	asked int // number of calls of the functions others and robots
+	asked int // number of calls of the method robots
 	fed   int
 	clock *rttest.Clock
 	plays time.Duration // how long each simulation takes

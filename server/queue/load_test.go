@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// machines are a quiet machine, a machine whose inferences are held up now and then, and a machine
-// whose cores are taken by other programs for seconds.
+// machines are a quiet machine, a machine with jitter, a machine whose inferences stall now and then,
+// and a machine whose cores are taken by other programs for seconds.
 var machines = []struct {
 	name string
 	busy func(r *rand.Rand, now rt.Instant) float64
