@@ -35,7 +35,7 @@ const (
 	saveEvery   = time.Minute      // shortest time between saves, except at a person's request and at the end
 	rarestSave  = 8 * time.Minute  // longest time between saves; it doubles at each save that comes too soon
 	retryEvery  = 2 * time.Second  // time until the next try after a failed write
-	retryAtMost = 8 * time.Second  // longest time until the next try, since pictures stay in memory only for pictureSpan
+	retryAtMost = 8 * time.Second  // longest time until the next try: memory has only the pictures of pictureSpan
 )
 
 // Messages from between two saves are still in memory at the second save.

@@ -263,8 +263,8 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-// slowerOf raises the durations in took, which are the first model's, to those of a roll-out's new model where these are
-// longer.
+// slowerOf raises the durations in took, which are the first model's, to those of a roll-out's new model where these
+// are longer.
 func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
 	model, err := loadNew(cfg, first, nil)
 	if err != nil {
@@ -387,8 +387,8 @@ func (r *Report) kind() string {
 	return "of        "
 }
 
-// tested returns the result of the policy's test: a bundle reproduced its golden sets, or another program's policy is or
-// is not deterministic.
+// tested returns the result of the policy's test: a bundle reproduced its golden sets, or another program's policy is
+// or is not deterministic.
 func (r *Report) tested() string {
 	switch {
 	case r.Deterministic == nil:

@@ -29,7 +29,8 @@ type Model interface {
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
-	// Terminate ends the present run with an error. A *policy.Model also ends all later runs. Any goroutine may call it.
+	// Terminate ends the present run with an error. A *policy.Model also ends all later runs. Any goroutine may call
+	// it.
 	Terminate() error
 }
 

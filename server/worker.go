@@ -119,8 +119,8 @@ func (w *worker) await(limit time.Duration) error {
 	}
 }
 
-// run serves until publisher.leaving is closed. It turns a panic into an error, because Go's exit code for a panic would
-// mean "do not restart" to the supervisor.
+// run serves until publisher.leaving is closed. It turns a panic into an error, because Go's exit code for a panic
+// would mean "do not restart" to the supervisor.
 func (w *worker) run(warmup int) (err error) {
 	w.alive.Store(true)
 	defer func() {

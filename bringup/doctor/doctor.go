@@ -3,7 +3,8 @@
 // and the server (measure.go). Each finding has the better value and the command that sets it. The measurements lead to
 // proposed flags for a run (profile.go).
 //
-// The package changes nothing unless an operator agrees to a command.
+// The package changes nothing unless an operator agrees to a command, except that an examined arm gets the settings
+// that each opening writes to its motors.
 package doctor
 
 import (

@@ -24,7 +24,7 @@ const journalPath = "meta/edge_rt_journal.jsonl"
 // settings is the journal's first line. All episodes of a dataset share them.
 type settings struct {
 	Robot    string             `json:"robot"`
-	own      string             // edge-rt's name of the robot; older journals and records have it as Robot; empty: unknown
+	own      string             // edge-rt's name of the robot; older journals have it as Robot; empty: unknown
 	Units    string             `json:"units,omitempty"` // units of the joints; empty in older journals
 	FPS      int                `json:"fps"`
 	VCodec   string             `json:"vcodec"`

@@ -1,5 +1,6 @@
 // Package access decides which messages the remote of a link may send to a listener, in the terms of the official
-// router's access control: a message is allowed when one of the key expressions for its kind includes the message's key.
+// router's access control: a message is allowed when one of the key expressions for its kind includes the message's
+// key.
 //
 // The listener (package router) checks links that showed a certificate. The application maps the names in a certificate
 // to rights.
