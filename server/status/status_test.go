@@ -123,18 +123,10 @@ func TestRequestsOfClientsThatAreGone(t *testing.T) {
 	if code, _ := get(t, p, "/healthz", ""); code != http.StatusOK {
 		t.Errorf("/healthz = %d, want 200", code)
 	}
-	var counted, refused, waits uint64
-	settled := func() bool { // a request is counted before it is refused
-		counted, refused = p.guard.Requests.Load(), p.guard.Refused.Load()
-		waits = 2*burst + uint64(time.Since(began)/requestInterval) + 1
-		return counted-refused <= waits
-	}
-	for end := time.Now().Add(2 * time.Second); !settled() && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if counted-refused > waits {
-		t.Errorf("%d of %d requests are refused, want all but %d", refused, counted, waits)
-	}
+	rttest.Eventually(t, "the count of the last request", func() bool { return p.guard.Requests.Load() == asked })
+	waits := 2*burst + uint64(time.Since(began)/requestInterval) + 1
+	tooMany := func() bool { return asked-p.guard.Refused.Load() > waits }
+	rttest.Eventually(t, "the refusal of each counted request that does not wait", func() bool { return !tooMany() })
 	rttest.Eventually(t, "an answer", func() bool {
 		code, _ := get(t, p, "/status.json", "")
 		return code == http.StatusOK
