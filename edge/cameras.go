@@ -100,9 +100,6 @@ func (e *Edge) trainedSize(name string) (w, h int) {
 	return 0, 0
 }
 
-// cameraErrors lists the cameras without usable pictures, for the end of a sentence.
-func (e *Edge) cameraErrors() string { return capture.Failing(e.cameras) }
-
 // closeCameras frees the encoders and decoders, then the cameras' memory.
 func (e *Edge) closeCameras() {
 	for _, v := range e.encoders {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
@@ -283,7 +284,7 @@ func (a policyArm) Rest() { a.control.operator.rest.Store(true) }
 
 func (a policyArm) NotReady() string {
 	c := a.control
-	switch {
+	switch cameras := capture.NotReady(a.cameras, a.missing.Load() > 0); {
 	case a.Edge.drive.Leaving():
 		return "the run is ending"
 	case c.stats.needResume.Load():
@@ -296,10 +297,8 @@ func (a policyArm) NotReady() string {
 		return "there is no session with a server"
 	case a.link.Due():
 		return "the server has another model for this robot, which begins first"
-	case a.missing.Load() > 0:
-		return "a camera has not given its first picture" + a.cameraErrors()
-	case a.cameraErrors() != "":
-		return "not every camera gives pictures" + a.cameraErrors()
+	case cameras != "":
+		return cameras
 	case !c.stats.armed.Load():
 		return "the arm is not under torque: no chunk has arrived"
 	case c.stats.silent.Load():

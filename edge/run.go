@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/operator"
@@ -120,7 +121,7 @@ func (e *Edge) offlineError() error {
 	case event.LackJoints:
 		text = fmt.Sprintf("joints were silent for %s: gave up; check the arm's cables and power", e.lasted(lack))
 	case event.LackPictures:
-		text += fmt.Sprintf("; a camera gave no picture for %s%s", e.lasted(lack), e.cameraErrors())
+		text += fmt.Sprintf("; a camera gave no picture for %s%s", e.lasted(lack), capture.Failing(e.cameras))
 	case event.LackSession:
 		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
 	case event.LackAnswers:
@@ -129,9 +130,9 @@ func (e *Edge) offlineError() error {
 				e.sessionError())
 			break
 		}
-		text += e.cameraErrors()
+		text += capture.Failing(e.cameras)
 	default:
-		text += e.cameraErrors()
+		text += capture.Failing(e.cameras)
 	}
 	for _, o := range []chunk.Outcome{chunk.BadShape, chunk.NotFinite} {
 		if n := e.control.stats.dropped[dropOutcome+int(o)].Load(); n > 0 && lack == event.LackAnswers {

@@ -20,14 +20,19 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
+// recorded makes a run keep its whole record, in a folder of its own.
+func recorded(t *testing.T, cfg *TeleopConfig) {
+	cfg.Record = record.All
+	cfg.RecordDir = t.TempDir()
+	cfg.RecordSize = 64 << 20
+}
+
 // The record of a teleoperation holds the data of a policy's run: the leader's actions, the
 // follower's goals and the cameras' pictures. An operator can pause the follower and set the task.
 func TestTeleoperationIsRecorded(t *testing.T) {
 	t.Parallel()
 	cfg, _, follow, h, f := pair(t, "so101")
-	cfg.Record = record.All
-	cfg.RecordDir = t.TempDir()
-	cfg.RecordSize = 64 << 20
+	recorded(t, &cfg)
 	cfg.Task = "wave"
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Pattern, Width: 160, Height: 120, FPS: 30}}
 	cfg.Encoding.Quality = 90
@@ -110,9 +115,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 func TestASilentFollowerHasNoActions(t *testing.T) {
 	t.Parallel()
 	cfg, _, follow, _, _ := pair(t, "so101")
-	cfg.Record = record.All
-	cfg.RecordDir = t.TempDir()
-	cfg.RecordSize = 64 << 20
+	recorded(t, &cfg)
 	end := teach(t, cfg, follow)
 	await := func(state string) {
 		rttest.Eventually(t, state, func() bool {
@@ -149,9 +152,7 @@ func TestSimulatedFollower(t *testing.T) {
 	t.Parallel()
 	cfg, _, _, h, _ := pair(t, "so101")
 	cfg.Arm.Bus, cfg.Arm.Calibration = "sim", ""
-	cfg.Record = record.All
-	cfg.RecordDir = t.TempDir()
-	cfg.RecordSize = 64 << 20
+	recorded(t, &cfg)
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Sim, Width: 64, Height: 48}}
 	h.All(2047)
 	end := start(t, cfg)
@@ -195,9 +196,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 func TestEpisodesOfATeleoperation(t *testing.T) {
 	t.Parallel()
 	cfg, _, _, h, f := pair(t, "so101")
-	cfg.Record = record.All
-	cfg.RecordDir = t.TempDir()
-	cfg.RecordSize = 64 << 20
+	recorded(t, &cfg)
 	cfg.Task = "wave"
 	length, reset := 300*time.Millisecond, time.Hour
 	cfg.Episodes = episode.Plan{Count: 2, Time: &length, Reset: &reset}

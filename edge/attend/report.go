@@ -247,7 +247,7 @@ func (a attended) Task() string { return *a.task.Load() }
 func (a attended) Rest()        {}
 
 func (a attended) NotReady() string {
-	switch away := capture.Failing(a.cameras); {
+	switch cameras := capture.NotReady(a.cameras, a.pending.Load() > 0); {
 	case a.run.Leaving():
 		return "the run is ending"
 	case a.paused.Load():
@@ -256,10 +256,8 @@ func (a attended) NotReady() string {
 		return "the follower is not under torque yet"
 	case record.RunStates[a.state.Load()] == drive.Stalled:
 		return "the follower holds: it, or the leader, does not answer"
-	case a.pending.Load() > 0:
-		return "a camera has not given its first picture" + away
-	case away != "":
-		return "not every camera gives pictures" + away
+	case cameras != "":
+		return cameras
 	}
 	return ""
 }

@@ -202,6 +202,18 @@ func Failing(cameras []*Camera) (text string) {
 	return text
 }
 
+// NotReady returns the reason why an episode cannot begin with these cameras, "" without one. The parameter pending is
+// whether a camera has not given its first picture. Any thread may call it.
+func NotReady(cameras []*Camera, pending bool) string {
+	switch failing := Failing(cameras); {
+	case pending:
+		return "a camera has not given its first picture" + failing
+	case failing != "":
+		return "not every camera gives pictures" + failing
+	}
+	return ""
+}
+
 // Stats are the counts of a camera's pictures.
 type Stats struct {
 	Captured  uint64        // complete pictures, without repetitions
