@@ -127,13 +127,13 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys; who is the
-// origin of a query.
-func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
+// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys; origin
+// is the sender of a query.
+func (s *Session) handle(from upstream, origin wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
 		if key, ok := n.Key(m.Request.Expr); ok {
-			s.request(from, who, key, &m.Request)
+			s.request(from, origin, key, &m.Request)
 		}
 	case codec.KindResponse:
 		if key, ok := n.OptionalKey(m.Response.Expr); ok {
