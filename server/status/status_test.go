@@ -123,10 +123,14 @@ func TestRequestsOfClientsThatAreGone(t *testing.T) {
 	if code, _ := get(t, p, "/healthz", ""); code != http.StatusOK {
 		t.Errorf("/healthz = %d, want 200", code)
 	}
-	rttest.Eventually(t, "the count of the last request", func() bool { return p.guard.Requests.Load() == asked })
+	// A connection that makes room for a newer one may be closed before its request is read.
+	rttest.Eventually(t, "the last request, counted or dropped", func() bool {
+		return p.guard.Requests.Load()+p.dropped.Load() >= asked
+	})
 	waits := 2*burst + uint64(time.Since(began)/requestInterval) + 1
-	tooMany := func() bool { return asked-p.guard.Refused.Load() > waits }
-	rttest.Eventually(t, "the refusal of each counted request that does not wait", func() bool { return !tooMany() })
+	rttest.Eventually(t, "the refusal of each counted request that does not wait", func() bool {
+		return p.guard.Requests.Load()-p.guard.Refused.Load() <= waits
+	})
 	rttest.Eventually(t, "an answer", func() bool {
 		code, _ := get(t, p, "/status.json", "")
 		return code == http.StatusOK
