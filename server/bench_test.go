@@ -224,7 +224,7 @@ func (b *bench) status() []byte {
 func (b *bench) shown() (s wire.Status) {
 	b.t.Helper()
 	_, body := b.server.queries.status(nil)
-	rttest.PanicOn(wire.ParseStatus(&s, body))
+	rttest.PanicOn(wire.Parse(&s, body))
 	return s
 }
 
@@ -261,8 +261,8 @@ func (b *bench) open(o wire.SessionOpen) wire.SessionAck {
 // openAt opens a session at a key.
 func (b *bench) openAt(key string, o wire.SessionOpen) (ack wire.SessionAck) {
 	b.t.Helper()
-	reply := b.one(key, wire.AppendSessionOpen(nil, &o))
-	if err := wire.ParseSessionAck(&ack, reply.Payload); err != nil || reply.Key != key {
+	reply := b.one(key, wire.Append(nil, &o))
+	if err := wire.Parse(&ack, reply.Payload); err != nil || reply.Key != key {
 		b.t.Fatalf("the answer at %s: %v", reply.Key, err)
 	}
 	return ack
@@ -305,7 +305,7 @@ func (b *bench) opened(uuid string) *session {
 func (b *bench) ask(key string, body []byte) (ack wire.ResetAck) {
 	b.t.Helper()
 	reply := b.one(key, body)
-	if err := wire.ParseResetAck(&ack, reply.Payload); err != nil || reply.Key != key {
+	if err := wire.Parse(&ack, reply.Payload); err != nil || reply.Key != key {
 		b.t.Fatalf("the answer at %s: %v", reply.Key, err)
 	}
 	return ack
@@ -315,14 +315,14 @@ func (b *bench) ask(key string, body []byte) (ack wire.ResetAck) {
 func (b *bench) close(uuid, id string) wire.ResetAck {
 	b.t.Helper()
 	return b.ask(wire.SessionKey(fakePrefix),
-		wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: uuid, SessionID: id}))
+		wire.Append(nil, &wire.SessionClose{ClientUUID: uuid, SessionID: id}))
 }
 
 // reset sends a reset at the key of a robot.
 func (b *bench) reset(at string, m wire.Reset) wire.ResetAck {
 	b.t.Helper()
 	key := rttest.OrPanic(wire.ResetKey(fakePrefix, at))
-	return b.ask(key, wire.AppendReset(nil, &m))
+	return b.ask(key, wire.Append(nil, &m))
 }
 
 // uuids returns the robots that have a session.
@@ -430,7 +430,7 @@ func (r *robot) receive(s wire.Sample) {
 	var err error
 	if got.header, err = wire.ParseHeader(s.Attachment); err == nil {
 		if got.header.MsgType == wire.MsgEvent {
-			err = wire.ParseEvent(&got.event, s.Payload)
+			err = wire.Parse(&got.event, s.Payload)
 		} else {
 			err = wire.ParseActionChunk(&got.chunk, s.Payload)
 		}

@@ -126,7 +126,7 @@ func TestFeaturesGolden(t *testing.T) {
 	rttest.ReadJSON(t, "../testdata/demo/bundle/bundle.json", &m)
 	var s, got wire.Status
 	s.Inputs, s.Outputs = features(&m, true)
-	rttest.Do(t, wire.ParseStatus(&got, wire.AppendStatus(nil, &s)))
+	rttest.Do(t, wire.Parse(&got, wire.Append(nil, &s)))
 	if last := got.Inputs[len(got.Inputs)-1]; last.Name != "task" || last.Type != "LANGUAGE" {
 		t.Errorf("the last input is %+v, want the task", last)
 	}

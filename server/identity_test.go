@@ -61,7 +61,7 @@ func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
 	if !mine.Accepted {
 		t.Fatalf("open at its own key: %s", mine.Error)
 	}
-	c := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: mine.SessionID})
+	c := wire.Append(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: mine.SessionID})
 	for _, tt := range []struct {
 		key   string
 		stays bool

@@ -156,7 +156,7 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	for _, uuid := range []string{"a", "b"} {
 		rttest.Must(b.session.Subscribe(actionKey(uuid), func(s wire.Sample) {
 			var e wire.Event
-			if err := wire.ParseEvent(&e, s.Payload); err != nil || e.Code != wire.EventDraining ||
+			if err := wire.Parse(&e, s.Payload); err != nil || e.Code != wire.EventDraining ||
 				e.RetryAfterMs <= 0 || e.Seq != 0 {
 				t.Errorf("%s got %+v, %v, want a draining event", uuid, e, err)
 			}

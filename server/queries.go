@@ -81,7 +81,7 @@ func (q *queries) answer(asked query) {
 
 func (q *queries) status(wire.Query) (key string, body []byte) {
 	inputs, outputs := features(q.opener.meta, q.tasks.reads)
-	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
+	return wire.StatusKey(q.prefix), wire.Append(nil, &wire.Status{
 		Capabilities:     q.opener.capabilities(len(q.sessions.all())),
 		MinSchemaVersion: wire.MinSchemaVersion,
 		MaxSchemaVersion: wire.SchemaVersion,
@@ -113,7 +113,7 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	}
 	var o wire.SessionOpen
 	if err == nil {
-		err = wire.ParseSessionOpen(&o, body)
+		err = wire.Parse(&o, body)
 	}
 	if o.ServerID != "" && o.ServerID != q.id || o.ServerID == "" && !q.answers(o.ClientUUID) {
 		return key, nil
@@ -122,13 +122,13 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 		return key, q.malformed("server error: " + err.Error())
 	}
 	ack := q.opener.open(&o, asked.From())
-	return key, wire.AppendSessionAck(nil, &ack)
+	return key, wire.Append(nil, &ack)
 }
 
 // malformed counts a malformed open and returns its refusal.
 func (q *queries) malformed(text string) []byte {
 	q.stats.refused[refusedMalformed].Add(1)
-	return wire.AppendSessionAck(nil, &wire.SessionAck{
+	return wire.Append(nil, &wire.SessionAck{
 		Error:         text,
 		SchemaVersion: wire.SchemaVersion,
 		ServerLoad:    q.sessions.load(),
@@ -152,7 +152,7 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	text := fmt.Sprintf("key names client %s, body names %s", pyString(named), pyString(uuid))
 	reply = q.malformed(text)
 	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
-		reply = wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
+		reply = wire.Append(nil, &wire.ResetAck{Error: text})
 	}
 	return key, reply
 }
@@ -160,7 +160,7 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 // closing returns the answer to a close, or nil when another server answers it.
 func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	var c wire.SessionClose
-	err := wire.ParseSessionClose(&c, body)
+	err := wire.Parse(&c, body)
 	if !q.answers(c.ClientUUID) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	if err != nil {
 		ack.Error = err.Error()
 	}
-	return wire.AppendResetAck(nil, &ack)
+	return wire.Append(nil, &ack)
 }
 
 // reset starts an episode. Key and body must name the same robot, because a router's access rules check only the key.
@@ -179,7 +179,7 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	key = asked.Key()
 	ack := wire.ResetAck{OK: true}
 	var m wire.Reset
-	err := wire.ParseReset(&m, asked.Payload())
+	err := wire.Parse(&m, asked.Payload())
 	if !q.answers(m.ClientUUID) {
 		return key, nil
 	}
@@ -200,7 +200,7 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 		}
 		session.reset(int64(m.EpisodeID))
 	}
-	return key, wire.AppendResetAck(nil, &ack)
+	return key, wire.Append(nil, &ack)
 }
 
 // announce tokenises the task that a reset names, before the first observation with that task arrives. When the policy

@@ -20,7 +20,7 @@ func TestASessionSaysThatItsPolicyIsForSimulation(t *testing.T) {
 		if !ack.Accepted || ack.Simulation != only {
 			t.Errorf("simulation_only %v: %+v", only, ack)
 		}
-		rttest.Want(t, bytes.Contains(wire.AppendSessionAck(nil, &ack), []byte("simulation_only")), only,
+		rttest.Want(t, bytes.Contains(wire.Append(nil, &ack), []byte("simulation_only")), only,
 			"whether the key simulation_only travels")
 	}
 }

@@ -202,7 +202,7 @@ func (w *eventWriter) put(s *session, h *wire.Header, code wire.EventCode, text 
 	if code == wire.EventDraining {
 		e.RetryAfterMs = retryAfterDraining
 	}
-	w.body = wire.AppendEvent(w.body[:0], &e)
+	w.body = wire.Append(w.body[:0], &e)
 	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
 	_ = s.actions.Put(w.body, w.header)
 }

@@ -146,7 +146,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	})
 	time.Sleep(drainTime / 3) // time that a robot may take to send a query
 	var s wire.Status
-	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
+	if err := wire.Parse(&s, b.status()); err != nil || !s.Draining {
 		t.Errorf("it says %+v, %v, want that it drains", s, err)
 	}
 	if ack := b.open(fakeOpen("other")); ack.Accepted || !ack.Draining || !ack.Temporary() {

@@ -90,7 +90,7 @@ func TestTwoModels(t *testing.T) {
 	served := map[string]string{}
 	for _, reply := range r.query(wire.StatusKey(fakePrefix), nil) {
 		var s wire.Status
-		rttest.Do(t, wire.ParseStatus(&s, reply.Payload))
+		rttest.Do(t, wire.Parse(&s, reply.Payload))
 		served[s.ServerID] = s.ModelSHA256
 	}
 	if len(served) != 2 || served[first] != "5ha" || served[second] != "n3w" {
@@ -138,7 +138,7 @@ func TestTwoModels(t *testing.T) {
 		return r.server.sessions.find("new-arm") != nil
 	})
 	rttest.Eventually(t, "two robots at the first", func() bool { return r.server.sessions.count() == 3 })
-	r.query(wire.SessionKey(fakePrefix), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "bound",
+	r.query(wire.SessionKey(fakePrefix), wire.Append(nil, &wire.SessionClose{ClientUUID: "bound",
 		SessionID: r.server.second.Load().sessions.find("bound").id}))
 	rttest.Eventually(t, "unloaded", func() bool {
 		r.clock.Advance(time.Second)

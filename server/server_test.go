@@ -44,13 +44,13 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 		MinSchemaVersion: 1, MaxSchemaVersion: 1, MaxSessions: 2, ServerID: b.server.id,
 	}
 	want.Inputs, want.Outputs = features(m, false)
-	if got := b.status(); want.ServerID == "" || !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
-		t.Errorf("status of a new server is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
+	if got := b.status(); want.ServerID == "" || !bytes.Equal(got, wire.Append(nil, &want)) {
+		t.Errorf("status of a new server is\n%q, want\n%q", got, wire.Append(nil, &want))
 	}
 	b.open(fakeOpen("arm"))
 	want.ActiveSessions, want.ServerLoad = 1, 0.5
-	if got := b.status(); !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
-		t.Errorf("status with one session is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
+	if got := b.status(); !bytes.Equal(got, wire.Append(nil, &want)) {
+		t.Errorf("status with one session is\n%q, want\n%q", got, wire.Append(nil, &want))
 	}
 	rttest.Want(t, b.server.prefix, fakePrefix, "prefix")
 }
@@ -430,7 +430,7 @@ func TestOpenForAnotherReplicaIsNotAnswered(t *testing.T) {
 	b := serve(t, config())
 	o := fakeOpen("a")
 	o.ServerID = "somebody-else"
-	rttest.Want(t, len(b.query(wire.SessionKey(fakePrefix), wire.AppendSessionOpen(nil, &o))), 0,
+	rttest.Want(t, len(b.query(wire.SessionKey(fakePrefix), wire.Append(nil, &o))), 0,
 		"replies to an open for another server")
 	o.ServerID = b.server.id
 	if ack := b.open(o); !ack.Accepted || ack.ServerID != b.server.id {

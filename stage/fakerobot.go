@@ -132,12 +132,12 @@ func (r *FakeRobot) open(ctx context.Context, open *wire.SessionOpen) error {
 	if _, err := r.Link.Token(token); err != nil {
 		return err
 	}
-	replies, err := r.Link.Get(ctx, wire.SessionKey(r.Prefix), wire.AppendSessionOpen(nil, open), queryLimit)
+	replies, err := r.Link.Get(ctx, wire.SessionKey(r.Prefix), wire.Append(nil, open), queryLimit)
 	if err != nil || len(replies) != 1 {
 		return fmt.Errorf("%s opens a session: %d answers, %v", open.ClientUUID, len(replies),
 			err) //nolint:errorlint // may be nil
 	}
-	if err := wire.ParseSessionAck(&r.Ack, replies[0].Payload); err != nil {
+	if err := wire.Parse(&r.Ack, replies[0].Payload); err != nil {
 		return err
 	}
 	if !r.Ack.Accepted {
@@ -165,7 +165,7 @@ func (r *FakeRobot) receive(sample wire.Sample) {
 		r.strange.Add(1)
 	case h.MsgType == wire.MsgEvent:
 		var e wire.Event
-		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Code != wire.EventLate {
+		if err := wire.Parse(&e, sample.Payload); err != nil || e.Code != wire.EventLate {
 			r.refused.Add(1)
 		}
 		select {

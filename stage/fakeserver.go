@@ -97,7 +97,7 @@ func (s *FakeServer) SetAck(change func(*wire.SessionAck)) {
 func (s *FakeServer) open(q wire.Query) {
 	defer q.Finish()
 	var open wire.SessionOpen
-	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
+	if wire.Parse(&open, q.Payload()) != nil {
 		return
 	}
 	s.mu.Lock()
@@ -116,7 +116,7 @@ func (s *FakeServer) open(q wire.Query) {
 	if s.ack != nil {
 		s.ack(&ack)
 	}
-	_ = q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
+	_ = q.Reply(q.Key(), wire.Append(nil, &ack))
 }
 
 func (s *FakeServer) observe(sample wire.Sample) {

@@ -50,8 +50,8 @@ func tensorOf(dtype string, shape []int64, data []byte) []byte {
 func TestLimits(t *testing.T) {
 	observation := func(src []byte) error { return ParseObservation(new(Observation), src) }
 	chunk := func(src []byte) error { return ParseActionChunk(new(ActionChunk), src) }
-	openBody := func(src []byte) error { return ParseSessionOpen(new(SessionOpen), src) }
-	reset := func(src []byte) error { return ParseReset(new(Reset), src) }
+	openBody := func(src []byte) error { return Parse(new(SessionOpen), src) }
+	reset := func(src []byte) error { return Parse(new(Reset), src) }
 	text := func(n int) []byte { return msgp.AppendString(nil, strings.Repeat("x", n)) }
 	images := func(n int) []byte {
 		b := msgp.AppendMapHeader(nil, uint32(n))
@@ -206,11 +206,11 @@ func TestTolerance(t *testing.T) {
 		t.Errorf("of two pictures with one name %v, want only the last", o.Images)
 	}
 	var ack ResetAck
-	if rttest.Do(t, ParseResetAck(&ack, []byte{0x80})); !ack.OK {
+	if rttest.Do(t, Parse(&ack, []byte{0x80})); !ack.OK {
 		t.Error("a ResetAck without ok reads as a failure, want true")
 	}
 	var s SessionOpen
-	if rttest.Do(t, ParseSessionOpen(&s, body("fps", 30))); s.FPS != 30 {
+	if rttest.Do(t, Parse(&s, body("fps", 30))); s.FPS != 30 {
 		t.Errorf("fps of an integer = %v, want 30", s.FPS)
 	}
 }

@@ -98,7 +98,7 @@ var live = map[string]struct {
 	"msg_type_ignored": {func() error {
 		return Header{SchemaVersion: SchemaVersion, MsgType: MsgEvent}.Check(MsgActionChunk)
 	}, ErrMalformed},
-	"huge_message": {func() error { return ParseReset(new(Reset), make([]byte, MaxMessageBytes+1)) }, ErrTooLarge},
+	"huge_message": {func() error { return Parse(new(Reset), make([]byte, MaxMessageBytes+1)) }, ErrTooLarge},
 	"many_pictures": {func() error {
 		return sendObservation(func(o *Observation) {
 			for i := range MaxImages {
@@ -108,7 +108,7 @@ var live = map[string]struct {
 	}, ErrTooLarge},
 	"deep_nesting": {func() error {
 		src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth+1)...)
-		return ParseReset(new(Reset), append(src, 0xc0))
+		return Parse(new(Reset), append(src, 0xc0))
 	}, ErrTooLarge},
 }
 

@@ -58,13 +58,13 @@ func TestDocKeys(t *testing.T) {
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation":  {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
 		"ActionChunk":  {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
-		"SessionOpen":  {AppendSessionOpen(nil, &demoOpen), AppendSessionOpen(nil, &SessionOpen{})},
-		"SessionAck":   {AppendSessionAck(nil, &demoAck), AppendSessionAck(nil, &SessionAck{})},
-		"Status":       {AppendStatus(nil, &demoStatus), AppendStatus(nil, &Status{})},
-		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},
-		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
-		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
-		"Event":        {AppendEvent(nil, &demoEvent), AppendEvent(nil, &Event{})},
+		"SessionOpen":  {Append(nil, &demoOpen), Append(nil, &SessionOpen{})},
+		"SessionAck":   {Append(nil, &demoAck), Append(nil, &SessionAck{})},
+		"Status":       {Append(nil, &demoStatus), Append(nil, &Status{})},
+		"Reset":        {Append(nil, &Reset{Task: "x"}), Append(nil, &Reset{})},
+		"ResetAck":     {Append(nil, &ResetAck{}), Append(nil, &ResetAck{})},
+		"SessionClose": {Append(nil, &SessionClose{}), Append(nil, &SessionClose{})},
+		"Event":        {Append(nil, &demoEvent), Append(nil, &Event{})},
 	}
 	tables := docTables(t)
 	for name, m := range messages {

@@ -45,11 +45,4 @@ func (e *Event) fields() []field {
 	}
 }
 
-// AppendEvent appends the body of e.
-func AppendEvent(dst []byte, e *Event) []byte { return appendFields(dst, e.fields()) }
-
-// ParseEvent reads a body into a fresh *e.
-func ParseEvent(e *Event, src []byte) error {
-	*e = Event{}
-	return parseFields(src, e.fields())
-}
+func (e *Event) reset() { *e = Event{} }

@@ -7,9 +7,14 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// field is one key of a message about sessions: its name, the place of its value and its limits. Each message about
-// sessions has a list of fields, by which it is written and read. Observations and chunks have hand-written codecs
-// instead, which may not allocate.
+// sessionMessage is a message about sessions, such as SessionOpen and Event. It is written and read by its list of
+// fields. Observations and chunks have hand-written codecs instead, which may not allocate.
+type sessionMessage interface {
+	fields() []field
+	reset() // gives each field the value that it has in a body without its key
+}
+
+// field is one key of a message about sessions: its name, the place of its value and its limits.
 type field struct {
 	key      string
 	value    any  // a pointer into the message, or op
@@ -26,8 +31,9 @@ var unset = []string{"\x00", "\xa0", "\xc2", "\x90", "\x80", "\xcb\x00\x00\x00\x
 
 func (f *field) skipped() bool { return f.optional && slices.Contains(unset, string(f.append(nil))) }
 
-func appendFields(dst []byte, fields []field) []byte {
-	fields = slices.DeleteFunc(fields, func(f field) bool { return f.skipped() })
+// Append appends the body of m.
+func Append[M sessionMessage](dst []byte, m M) []byte {
+	fields := slices.DeleteFunc(m.fields(), func(f field) bool { return f.skipped() })
 	dst = msgp.AppendMapHeader(dst, uint32(len(fields)))
 	for _, f := range fields {
 		dst = f.append(msgp.AppendString(dst, f.key))
@@ -73,7 +79,10 @@ func (f *field) append(dst []byte) []byte {
 	return dst
 }
 
-func parseFields(src []byte, fields []field) error {
+// Parse resets m and reads a body into it.
+func Parse[M sessionMessage](m M, src []byte) error {
+	m.reset()
+	fields := m.fields()
 	var r reader
 	for range r.open(src) {
 		key := string(r.key())

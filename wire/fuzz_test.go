@@ -20,9 +20,9 @@ func seed(f *testing.F) {
 	}
 	f.Add(AppendObservation(nil, demoObservation()))
 	f.Add(AppendActionChunk(nil, demoChunk()))
-	f.Add(AppendSessionOpen(nil, &demoOpen))
-	f.Add(AppendSessionAck(nil, &demoAck))
-	f.Add(AppendEvent(nil, &demoEvent))
+	f.Add(Append(nil, &demoOpen))
+	f.Add(Append(nil, &demoAck))
+	f.Add(Append(nil, &demoEvent))
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa1, 'x', 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa5, 's', 't', 'a', 't', 'e', 0xc6, 0xff, 0xff, 0xff, 0xff})
@@ -122,4 +122,4 @@ func FuzzSlug(f *testing.F) {
 	})
 }
 
-var eventKind = kind(ParseEvent, AppendEvent, nil)
+var eventKind = kind[Event](Parse, Append, nil)

@@ -38,16 +38,16 @@ func kind[M any](read func(*M, []byte) error, write func([]byte, *M) []byte,
 var (
 	observationKind = kind(ParseObservation, AppendObservation, observationFields)
 	chunkKind       = kind(ParseActionChunk, AppendActionChunk, chunkFields)
-	openKind        = kind(ParseSessionOpen, AppendSessionOpen, openFields)
-	ackKind         = kind(ParseSessionAck, AppendSessionAck, ackFields)
-	statusKind      = kind(ParseStatus, AppendStatus, statusFields)
-	resetKind       = kind(ParseReset, AppendReset, func(m *Reset) map[string]any {
+	openKind        = kind(Parse, Append, openFields)
+	ackKind         = kind(Parse, Append, ackFields)
+	statusKind      = kind(Parse, Append, statusFields)
+	resetKind       = kind(Parse, Append, func(m *Reset) map[string]any {
 		return map[string]any{"client_uuid": m.ClientUUID, "episode_id": m.EpisodeID}
 	})
-	resetAckKind = kind(ParseResetAck, AppendResetAck, func(m *ResetAck) map[string]any {
+	resetAckKind = kind(Parse, Append, func(m *ResetAck) map[string]any {
 		return map[string]any{"ok": m.OK, "error": m.Error}
 	})
-	closeKind = kind(ParseSessionClose, AppendSessionClose, func(m *SessionClose) map[string]any {
+	closeKind = kind(Parse, Append, func(m *SessionClose) map[string]any {
 		return map[string]any{"op": OpClose, "client_uuid": m.ClientUUID, "session_id": m.SessionID}
 	})
 

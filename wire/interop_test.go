@@ -55,7 +55,7 @@ func TestPythonWritesTheSameBytes(t *testing.T) {
 	for range 300 {
 		bodies = append(bodies, AppendObservation(nil, randomObservation(rng)),
 			AppendActionChunk(nil, randomChunk(rng)),
-			AppendSessionAck(nil, randomAck(rng)), AppendEvent(nil, &Event{
+			Append(nil, randomAck(rng)), Append(nil, &Event{
 				Code:         EventLate,
 				Text:         randomText(rng),
 				Seq:          rng.Uint64(),

@@ -14,7 +14,7 @@ const (
 // Tag is one free-form label of a robot. Tags are only shown and logged; no decision depends on them.
 type Tag struct{ Key, Value string }
 
-// SessionOpen asks for a session.
+// SessionOpen asks for a session. A body without the key op is an open; any op other than OpOpen is refused.
 type SessionOpen struct {
 	ClientUUID    string
 	RobotType     string
@@ -74,15 +74,7 @@ func (o *SessionOpen) fields() []field {
 	}
 }
 
-// AppendSessionOpen appends the body of o.
-func AppendSessionOpen(dst []byte, o *SessionOpen) []byte { return appendFields(dst, o.fields()) }
-
-// ParseSessionOpen resets *o and reads a body into it. A body without the key op is an open; any op other than OpOpen
-// is refused.
-func ParseSessionOpen(o *SessionOpen, src []byte) error {
-	*o = SessionOpen{SchemaVersion: SchemaVersion}
-	return parseFields(src, o.fields())
-}
+func (o *SessionOpen) reset() { *o = SessionOpen{SchemaVersion: SchemaVersion} }
 
 // SessionClose ends a session. An empty SessionID closes the open session; a stale SessionID is
 // ignored. The answer is a ResetAck.
@@ -99,14 +91,7 @@ func (c *SessionClose) fields() []field {
 	}
 }
 
-// AppendSessionClose appends the body of c.
-func AppendSessionClose(dst []byte, c *SessionClose) []byte { return appendFields(dst, c.fields()) }
-
-// ParseSessionClose reads a body into a fresh *c.
-func ParseSessionClose(c *SessionClose, src []byte) error {
-	*c = SessionClose{}
-	return parseFields(src, c.fields())
-}
+func (c *SessionClose) reset() { *c = SessionClose{} }
 
 // ParseOp returns the operation of a session query, OpOpen or OpClose. A query without an operation is an open. Any
 // other operation is refused, whereas the draft treats it as an open.
@@ -147,16 +132,9 @@ func (m *Reset) fields() []field {
 	}
 }
 
-// AppendReset appends the body of m.
-func AppendReset(dst []byte, m *Reset) []byte { return appendFields(dst, m.fields()) }
+func (m *Reset) reset() { *m = Reset{} }
 
-// ParseReset reads a body into a fresh *m.
-func ParseReset(m *Reset, src []byte) error {
-	*m = Reset{}
-	return parseFields(src, m.fields())
-}
-
-// ResetAck answers a Reset and a SessionClose.
+// ResetAck answers a Reset and a SessionClose. In a body without the key `ok`, OK is true.
 type ResetAck struct {
 	OK    bool
 	Error string
@@ -169,11 +147,4 @@ func (m *ResetAck) fields() []field {
 	}
 }
 
-// AppendResetAck appends the body of m.
-func AppendResetAck(dst []byte, m *ResetAck) []byte { return appendFields(dst, m.fields()) }
-
-// ParseResetAck resets *m and reads a body into it. In a body without the key `ok`, OK is true.
-func ParseResetAck(m *ResetAck, src []byte) error {
-	*m = ResetAck{OK: true}
-	return parseFields(src, m.fields())
-}
+func (m *ResetAck) reset() { *m = ResetAck{OK: true} }

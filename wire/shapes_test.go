@@ -107,16 +107,16 @@ func TestTemporary(t *testing.T) {
 
 // TestParseOp: a session query is an open or a close, and a close is not read as an open.
 func TestParseOp(t *testing.T) {
-	open, close := AppendSessionOpen(nil, &SessionOpen{}), AppendSessionClose(nil, &SessionClose{})
+	open, close := Append(nil, &SessionOpen{}), Append(nil, &SessionClose{})
 	for _, tt := range []struct {
 		src  []byte
 		want string
 	}{{open, OpOpen}, {close, OpClose}, {[]byte{0x80}, OpOpen}} {
 		rttest.Want(t, rttest.Must(ParseOp(tt.src))(t), tt.want, "ParseOp(% x)", tt.src)
 	}
-	// ParseSessionOpen refuses a close, and ParseSessionClose refuses an open
-	rttest.FailsAs(t, ParseSessionOpen(new(SessionOpen), close), ErrMalformed)
-	rttest.FailsAs(t, ParseSessionClose(new(SessionClose), open), ErrMalformed)
+	// Parse refuses a close as an open, and an open as a close
+	rttest.FailsAs(t, Parse(new(SessionOpen), close), ErrMalformed)
+	rttest.FailsAs(t, Parse(new(SessionClose), open), ErrMalformed)
 }
 
 // Raw pictures of all steps either fit into one message or are refused with their total size.

@@ -122,14 +122,7 @@ func (a *SessionAck) fields() []field {
 	})
 }
 
-// AppendSessionAck appends the body of a.
-func AppendSessionAck(dst []byte, a *SessionAck) []byte { return appendFields(dst, a.fields()) }
-
-// ParseSessionAck reads a body into a fresh *a.
-func ParseSessionAck(a *SessionAck, src []byte) error {
-	*a = SessionAck{SchemaVersion: SchemaVersion}
-	return parseFields(src, a.fields())
-}
+func (a *SessionAck) reset() { *a = SessionAck{SchemaVersion: SchemaVersion} }
 
 // Status describes a server; the query for it has an empty body.
 type Status struct {
@@ -164,11 +157,6 @@ func (s *Status) fields() []field {
 	})
 }
 
-// AppendStatus appends the body of s.
-func AppendStatus(dst []byte, s *Status) []byte { return appendFields(dst, s.fields()) }
-
-// ParseStatus reads a body into a fresh *s.
-func ParseStatus(s *Status, src []byte) error {
+func (s *Status) reset() {
 	*s = Status{MinSchemaVersion: MinSchemaVersion, MaxSchemaVersion: SchemaVersion}
-	return parseFields(src, s.fields())
 }

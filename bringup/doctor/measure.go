@@ -255,7 +255,7 @@ func (d *doctor) queryFor(ctx context.Context, net wire.Session) {
 		replies, err := net.Get(ctx, wire.StatusKey(l.Service), nil, queryLimit)
 		l.Queries++
 		var s wire.Status
-		if err != nil || len(replies) == 0 || replies[0].Err || wire.ParseStatus(&s, replies[0].Payload) != nil {
+		if err != nil || len(replies) == 0 || replies[0].Err || wire.Parse(&s, replies[0].Payload) != nil {
 			l.Lost++
 		} else {
 			times.Record(clock.Now().Sub(began))

@@ -21,7 +21,7 @@ func TestDoctor(t *testing.T) {
 	s, b := newHoldServer(t), simBus(t)
 	status := rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 		defer q.Finish()
-		_ = q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{
+		_ = q.Reply(q.Key(), wire.Append(nil, &wire.Status{
 			Capabilities: wire.Capabilities{ChunkSize: stillHorizon, WarmedUp: true},
 		}))
 	}))(t)

@@ -31,7 +31,7 @@ func (s *holdServer) acknowledge(t *testing.T) {
 	if err == nil {
 		_, err = s.Net.Queryable(key, func(q wire.Query) {
 			defer q.Finish()
-			q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
+			q.Reply(q.Key(), wire.Append(nil, &wire.ResetAck{OK: true}))
 		})
 	}
 	rttest.Do(t, err)

@@ -21,7 +21,7 @@ func slowServer(t *testing.T, status bool) *holdServer {
 	if status {
 		rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 			defer q.Finish()
-			q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{}))
+			q.Reply(q.Key(), wire.Append(nil, &wire.Status{}))
 		}))(t)
 	}
 	return s

@@ -19,7 +19,7 @@ func TestAutoWithTheDemoPolicy(t *testing.T) {
 		demoBundle(t)+"max_sessions: auto\nsessions_per_link: 1000\nsessions_per_host: 1000\n"))
 	replies, err := network.Get(t.Context(), wire.StatusKey(prefix), nil, patience)
 	var s wire.Status
-	if err != nil || len(replies) != 1 || wire.ParseStatus(&s, replies[0].Payload) != nil || s.MaxSessions < 1 {
+	if err != nil || len(replies) != 1 || wire.Parse(&s, replies[0].Payload) != nil || s.MaxSessions < 1 {
 		t.Fatalf("status: %v, %v, %+v", replies, err, s)
 	}
 	var ack wire.SessionAck

@@ -745,11 +745,11 @@ func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 
 func openSession(t *testing.T, network wire.Session, prefix string, o wire.SessionOpen) (ack wire.SessionAck) {
 	t.Helper()
-	replies, err := network.Get(t.Context(), wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &o), patience)
+	replies, err := network.Get(t.Context(), wire.SessionKey(prefix), wire.Append(nil, &o), patience)
 	if err != nil || len(replies) != 1 {
 		t.Fatalf("open: %v, %v, want one reply", replies, err)
 	}
-	rttest.Do(t, wire.ParseSessionAck(&ack, replies[0].Payload))
+	rttest.Do(t, wire.Parse(&ack, replies[0].Payload))
 	return ack
 }
 

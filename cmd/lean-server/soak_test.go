@@ -123,7 +123,7 @@ func (r *soakRobot) join() {
 // open requests a session, and checks that a refusal has a reason. ok is false if no answer comes.
 func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionAck, ok bool) {
 	key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
-	replies, err := network.Get(s.t.Context(), key, wire.AppendSessionOpen(nil, &o), soakAnswer)
+	replies, err := network.Get(s.t.Context(), key, wire.Append(nil, &o), soakAnswer)
 	if err != nil || len(replies) == 0 {
 		return ack, false
 	}
@@ -133,7 +133,7 @@ func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionA
 		}
 		return ack, false
 	}
-	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
+	if err := wire.Parse(&ack, replies[0].Payload); err != nil {
 		s.t.Errorf("an open is answered with %q: %v", replies[0].Payload, err)
 		return ack, false
 	}
@@ -154,7 +154,7 @@ func (r *soakRobot) receive(sample wire.Sample) {
 	if err == nil && h.MsgType == wire.MsgEvent {
 		r.events.Add(1)
 		var e wire.Event
-		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Text == "" {
+		if err := wire.Parse(&e, sample.Payload); err != nil || e.Text == "" {
 			r.t.Errorf("%s got an event without words: %q, %v", r.uuid, sample.Payload, err)
 		}
 		return
@@ -222,7 +222,7 @@ func (r *soakRobot) live() {
 		switch r.random.IntN(60) {
 		case 0: // the robot closes its session and leaves
 			key, _ := wire.RobotSessionKey(r.prefix, r.uuid)
-			_, _ = r.network.Get(r.over, key, wire.AppendSessionClose(nil,
+			_, _ = r.network.Get(r.over, key, wire.Append(nil,
 				&wire.SessionClose{ClientUUID: r.uuid, SessionID: r.session}), soakAnswer)
 			r.closes.Add(1)
 			r.leave()
@@ -276,7 +276,7 @@ func (s *soak) duplicates(random *rand.Rand) {
 		o.Host = "elsewhere"
 		if ack, ok := s.open(network, o); ok && ack.Accepted { // the robot was away
 			key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
-			_, _ = network.Get(s.t.Context(), key, wire.AppendSessionClose(nil,
+			_, _ = network.Get(s.t.Context(), key, wire.Append(nil,
 				&wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
 		}
 		stage.Sleep(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)

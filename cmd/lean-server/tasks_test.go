@@ -134,9 +134,8 @@ func reset(t *testing.T, network wire.Session, prefix, uuid, task string) {
 	t.Helper()
 	key := rttest.Must(wire.ResetKey(prefix, uuid))(t)
 	var ack wire.ResetAck
-	replies, err := network.Get(t.Context(), key, wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, Task: task}),
-		patience)
-	if err != nil || len(replies) != 1 || wire.ParseResetAck(&ack, replies[0].Payload) != nil || !ack.OK {
+	replies, err := network.Get(t.Context(), key, wire.Append(nil, &wire.Reset{ClientUUID: uuid, Task: task}), patience)
+	if err != nil || len(replies) != 1 || wire.Parse(&ack, replies[0].Payload) != nil || !ack.OK {
 		t.Fatalf("reset with another task: %v, %v, %+v", replies, err, ack)
 	}
 }

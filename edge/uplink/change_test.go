@@ -28,7 +28,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("b", 64) })
 	maintain(t, l)
 	e := wire.Event{Code: wire.EventModel, Nonce: 41}
-	l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.AppendEvent(nil, &e))
+	l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.Append(nil, &e))
 	if !l.Due() {
 		t.Fatal("the event is not obeyed")
 	}
@@ -58,7 +58,7 @@ func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
 	events := 0
 	l.receiver.onEvent = func(wire.Event) { events++ }
 	for range 2 { // a server repeats the event
-		l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.AppendEvent(nil, &e))
+		l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.Append(nil, &e))
 	}
 	rttest.Want(t, events, 1, "events that the run shows")
 	for expected, due := range map[string]bool{"": true, "aaaa": false, "bbbb": true} {

@@ -164,7 +164,7 @@ func (l *Link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 		}
 		for _, r := range replies {
 			var s wire.Status
-			if !r.Err && wire.ParseStatus(&s, r.Payload) == nil {
+			if !r.Err && wire.Parse(&s, r.Payload) == nil {
 				said = append(said, s)
 			}
 		}
@@ -333,7 +333,7 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 			open.RawImages = append(open.RawImages, capture.ImageKey+c.Name)
 		}
 	}
-	replies, err := l.askSession(ctx, prefix, wire.AppendSessionOpen(nil, &open), l.RequestTimeout)
+	replies, err := l.askSession(ctx, prefix, wire.Append(nil, &open), l.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +367,7 @@ func (l *Link) keepOne(prefix, id string, replies []wire.Reply) (best *wire.Sess
 		case r.Err:
 			continue
 		}
-		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
+		if err := wire.Parse(&ack, r.Payload); err != nil {
 			unusable = cmp.Or(unusable, fmt.Errorf("session at %s: %w", prefix, err))
 			continue
 		}

@@ -403,7 +403,7 @@ func (l *Link) probe(ctx context.Context) {
 	}
 	for _, r := range replies {
 		var s wire.Status
-		if r.Err || wire.ParseStatus(&s, r.Payload) != nil {
+		if r.Err || wire.Parse(&s, r.Payload) != nil {
 			continue
 		}
 		if id := l.server(); id != "" && s.ServerID != id {
@@ -436,12 +436,12 @@ func (l *Link) Reset(ctx context.Context, episode uint32, task string) (acked bo
 	if err != nil {
 		return false, err
 	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.Identity.ID, EpisodeID: episode, Task: task})
+	body := wire.Append(nil, &wire.Reset{ClientUUID: l.Identity.ID, EpisodeID: episode, Task: task})
 	replies, err := l.net.Get(ctx, key, body, resetLimit)
 	for _, r := range replies {
 		var ack wire.ResetAck
 		switch {
-		case r.Err || wire.ParseResetAck(&ack, r.Payload) != nil:
+		case r.Err || wire.Parse(&ack, r.Payload) != nil:
 		case ack.OK:
 			return true, nil
 		default:
@@ -468,7 +468,7 @@ func (l *Link) Close() {
 func (l *Link) closeSession(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.Identity.ID, SessionID: session})
+	body := wire.Append(nil, &wire.SessionClose{ClientUUID: l.Identity.ID, SessionID: session})
 	if _, err := l.askSession(ctx, prefix, body, closeTimeout); err != nil {
 		l.Log.Debug("session close", "session", session, "err", err)
 	}

@@ -92,7 +92,7 @@ func (s *server) onStatus(q wire.Query) {
 	if !s.hangs {
 		s.after(s.far, func() {
 			defer q.Finish()
-			q.Reply(q.Key(), wire.AppendStatus(nil, &s.status))
+			q.Reply(q.Key(), wire.Append(nil, &s.status))
 		})
 	}
 }
@@ -117,18 +117,18 @@ func (s *server) after(delay time.Duration, answer func()) {
 func (s *server) answerSession(q wire.Query) {
 	defer q.Finish()
 	var c wire.SessionClose
-	if op, _ := wire.ParseOp(q.Payload()); op == wire.OpClose && wire.ParseSessionClose(&c, q.Payload()) == nil {
+	if op, _ := wire.ParseOp(q.Payload()); op == wire.OpClose && wire.Parse(&c, q.Payload()) == nil {
 		s.closes = append(s.closes, c.SessionID)
-		q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
+		q.Reply(q.Key(), wire.Append(nil, &wire.ResetAck{OK: true}))
 		return
 	}
 	var o wire.SessionOpen
-	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && s.status.ServerID != "" &&
+	if wire.Parse(&o, q.Payload()) != nil || o.ServerID != "" && s.status.ServerID != "" &&
 		o.ServerID != s.status.ServerID {
 		return
 	}
 	s.opens = append(s.opens, o)
-	q.Reply(q.Key(), wire.AppendSessionAck(nil, &s.ack))
+	q.Reply(q.Key(), wire.Append(nil, &s.ack))
 }
 
 // asked counts the session requests.
@@ -548,7 +548,7 @@ func TestResetNamesTheTask(t *testing.T) {
 	rttest.Must(s.net.Queryable(key, func(q wire.Query) {
 		defer q.Finish()
 		var m wire.Reset
-		if err := wire.ParseReset(&m, q.Payload()); err != nil {
+		if err := wire.Parse(&m, q.Payload()); err != nil {
 			t.Error(err)
 		}
 		got = append(got, m)
@@ -556,7 +556,7 @@ func TestResetNamesTheTask(t *testing.T) {
 		if !ack.OK {
 			ack.Error = "task is pinned"
 		}
-		q.Reply(q.Key(), wire.AppendResetAck(nil, &ack))
+		q.Reply(q.Key(), wire.Append(nil, &ack))
 	}))(t)
 	if acked, err := l.Reset(t.Context(), 2, "fly"); acked || !rttest.Says(err, "pinned") {
 		t.Errorf("a task that is refused: %v, %v, want the server's text", acked, err)
@@ -670,7 +670,7 @@ func (r replying) Get(context.Context, string, []byte, time.Duration) ([]wire.Re
 // Goal: an answer that is no ack does not take away the session that another server has opened. Without such a session
 // the answer gives the reason.
 func TestAnUnusableAnswerHidesNoSession(t *testing.T) {
-	good := wire.Reply{Payload: wire.AppendSessionAck(nil, new(goodAck()))}
+	good := wire.Reply{Payload: wire.Append(nil, new(goodAck()))}
 	garbage, denied := wire.Reply{Payload: []byte{0xc1}}, wire.Reply{Payload: []byte("access denied: x"), Err: true}
 	for i, tt := range []struct {
 		replies []wire.Reply

@@ -128,7 +128,7 @@ func (r *receiver) drop(reason int) {
 }
 
 func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
-	if err := wire.ParseEvent(&r.event, payload); err != nil {
+	if err := wire.Parse(&r.event, payload); err != nil {
 		r.stats.Dropped[dropBody].Add(1)
 		return
 	}

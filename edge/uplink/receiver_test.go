@@ -24,7 +24,7 @@ func chunkBody(rows, cols int, nonce int64) []byte {
 // notice is a server's event in a header without an epoch.
 func notice(h wire.Header, e wire.Event) wire.Sample {
 	h.SchemaVersion, h.MsgType = 1, wire.MsgEvent
-	return sample(h, wire.AppendEvent(nil, &e))
+	return sample(h, wire.Append(nil, &e))
 }
 
 func testReceiver() *receiver {

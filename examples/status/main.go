@@ -39,7 +39,7 @@ func run(endpoints []string) error {
 	}
 	for _, reply := range replies {
 		var status wire.Status
-		if err := wire.ParseStatus(&status, reply.Payload); err != nil {
+		if err := wire.Parse(&status, reply.Payload); err != nil {
 			fmt.Printf("%s: %v\n", reply.Key, err)
 			continue
 		}

@@ -106,10 +106,10 @@ func Asker(payload []byte) (uuid string, err error) {
 		return "", err
 	case op == wire.OpClose:
 		var c wire.SessionClose
-		err = wire.ParseSessionClose(&c, payload)
+		err = wire.Parse(&c, payload)
 		return c.ClientUUID, err
 	}
 	var o wire.SessionOpen
-	err = wire.ParseSessionOpen(&o, payload)
+	err = wire.Parse(&o, payload)
 	return o.ClientUUID, err
 }

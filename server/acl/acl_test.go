@@ -119,20 +119,20 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		{"own reset", prefix + "/arm-a/reset", nil, false, "reset"},
 		{"another's reset", prefix + "/arm-b/reset", nil, true, "arm-a"},
 		{"everybody's reset", prefix + "/*/reset", nil, true, "arm-a"},
-		{"own open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false,
+		{"own open", prefix + "/session", wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false,
 			"certificate arm-a"},
-		{"another's open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}),
+		{"another's open", prefix + "/session", wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-b"}),
 			true, `"arm-b"`},
-		{"own close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-a"}), false,
+		{"own close", prefix + "/session", wire.Append(nil, &wire.SessionClose{ClientUUID: "arm-a"}), false,
 			"certificate arm-a"},
-		{"another's close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b"}),
+		{"another's close", prefix + "/session", wire.Append(nil, &wire.SessionClose{ClientUUID: "arm-b"}),
 			true, `"arm-b"`},
 		{"an open for arm-a's second edge", prefix + "/session",
-			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a-2"}), true, `"arm-a-2"`},
+			wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-a-2"}), true, `"arm-a-2"`},
 		{"own open at the own key", prefix + "/arm-a/session",
-			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "own key"},
+			wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "own key"},
 		{"another's open at its key", prefix + "/arm-b/session",
-			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, "arm-a"},
+			wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, "arm-a"},
 		{"what is no session query", prefix + "/session", []byte("junk"), true, "access denied"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestRoutersCarryAnybody(t *testing.T) {
 		q.Reply(prefix+"/session", []byte("from "+q.From().Name))
 		q.Finish()
 	})
-	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"})
+	open := wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-b"})
 	if text, failed := f.ask(f.robot("boss"), prefix+"/session", open); failed || text != "from " {
 		t.Errorf("a router's query = %q, %v, want it answered and the asker unknown", text, failed)
 	}

@@ -113,7 +113,7 @@ func TestAClientThatLeavesInItsOpen(t *testing.T) {
 	g := &front.Gateway{Bus: bus, Prefix: "a", Counts: new(front.Counts)}
 	ctx, leave := context.WithCancel(t.Context())
 	rttest.Must(bus.Server().Queryable("a/status", func(q wire.Query) {
-		rttest.Do(t, q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{ServerID: "s"})))
+		rttest.Do(t, q.Reply(q.Key(), wire.Append(nil, &wire.Status{ServerID: "s"})))
 		q.Finish()
 	}))(t)
 	var asked []string

@@ -116,9 +116,9 @@ func (r *Robot) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body := wire.AppendSessionOpen(nil, &r.open)
+	body := wire.Append(nil, &r.open)
 	if err := r.query(ctx, key, body, func(reply []byte) error {
-		return wire.ParseSessionAck(&r.ack, reply)
+		return wire.Parse(&r.ack, reply)
 	}); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (r *Robot) server(ctx context.Context) (status wire.Status, err error) {
 		return status, err
 	}
 	for _, reply := range replies {
-		if !reply.Err && wire.ParseStatus(&status, reply.Payload) == nil {
+		if !reply.Err && wire.Parse(&status, reply.Payload) == nil {
 			return status, nil
 		}
 	}
@@ -200,7 +200,7 @@ func (r *Robot) deposit(s wire.Sample) {
 		return
 	case h.MsgType == wire.MsgActionChunk && h == r.want.Reply(wire.MsgActionChunk):
 		r.box.err = wire.ParseActionChunk(&r.box.chunk, s.Payload)
-	case h.MsgType == wire.MsgEvent && h.SeqID == r.want.SeqID && wire.ParseEvent(&r.box.event, s.Payload) == nil:
+	case h.MsgType == wire.MsgEvent && h.SeqID == r.want.SeqID && wire.Parse(&r.box.event, s.Payload) == nil:
 		r.box.err = fmt.Errorf("%w: %s: %s", ErrUnanswered, r.box.event.Code, r.box.event.Text)
 	default:
 		return
@@ -303,9 +303,8 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 		if err != nil {
 			return err
 		}
-		body := wire.AppendReset(nil, &wire.Reset{ClientUUID: r.open.ClientUUID, EpisodeID: r.header.EpisodeID,
-			Task: task})
-		return r.query(ctx, key, body, func(reply []byte) error { return wire.ParseResetAck(&ack, reply) })
+		body := wire.Append(nil, &wire.Reset{ClientUUID: r.open.ClientUUID, EpisodeID: r.header.EpisodeID, Task: task})
+		return r.query(ctx, key, body, func(reply []byte) error { return wire.Parse(&ack, reply) })
 	}
 	err := ask()
 	// the session, and perhaps its name at another server, was given to another robot
@@ -324,8 +323,7 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 func (r *Robot) Close() {
 	r.once.Do(func() {
 		if key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID); err == nil && r.session != nil {
-			body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.open.ClientUUID,
-				SessionID: r.ack.SessionID})
+			body := wire.Append(nil, &wire.SessionClose{ClientUUID: r.open.ClientUUID, SessionID: r.ack.SessionID})
 			// a server that is ending may not answer, but it also closes the session when the robot's token vanishes
 			_, _ = r.session.Get(context.Background(), key, body, time.Second)
 		}

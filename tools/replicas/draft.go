@@ -54,7 +54,7 @@ func (s *stand) addDraft() error {
 	open := stage.OpenOf(&bundle.Meta, draftID)
 	open.SessionEpoch, open.RTCEnabled = 0, false
 	d := &draft{
-		hello:  wire.AppendSessionOpen(nil, &open),
+		hello:  wire.Append(nil, &open),
 		body:   wire.AppendObservation(nil, &o),
 		stop:   make(chan struct{}),
 		chunks: map[uint64]int{},

@@ -245,8 +245,8 @@ func (f *fleet) holds(server, robots, attacker string) {
 	rttest.OrPanic(forger.Token(service + "/arm-a/98/alive"))
 	rttest.OrPanic(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.Note(q.Key()); q.Finish() }))
 	rttest.OrPanic(forger.Queryable(service+"/status", func(q wire.Query) { stolen.Note(q.Key()); q.Finish() }))
-	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
-	end := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
+	open := wire.Append(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
+	end := wire.Append(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
 	ask := func(key string, body []byte, want int) {
 		t.Helper()
 		replies, err := forger.Get(t.Context(), service+key, body, patience)
