@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -149,12 +150,25 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	if !q.answers(named) {
 		return key, nil
 	}
-	text := fmt.Sprintf("key names client %s, body names %s", pyString(named), pyString(uuid))
-	reply = q.malformed(text)
+	err = errOtherClient(named, uuid)
+	reply = q.malformed(err.Error())
 	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
-		reply = wire.Append(nil, &wire.ResetAck{Error: text})
+		reply = acked(err)
 	}
 	return key, reply
+}
+
+func errOtherClient(key, body string) error {
+	return fmt.Errorf("key names client %s, body names %s", pyString(key), pyString(body))
+}
+
+// acked returns the answer to a close or a reset that ended with err.
+func acked(err error) []byte {
+	ack := wire.ResetAck{OK: err == nil}
+	if err != nil {
+		ack.Error = err.Error()
+	}
+	return wire.Append(nil, &ack)
 }
 
 // closing returns the answer to a close, or nil when another server answers it.
@@ -167,17 +181,12 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	if err == nil {
 		err = q.opener.close(&c, from)
 	}
-	ack := wire.ResetAck{OK: err == nil}
-	if err != nil {
-		ack.Error = err.Error()
-	}
-	return wire.Append(nil, &ack)
+	return acked(err)
 }
 
 // reset starts an episode. Key and body must name the same robot, because a router's access rules check only the key.
 func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	key = asked.Key()
-	ack := wire.ResetAck{OK: true}
 	var m wire.Reset
 	err := wire.Parse(&m, asked.Payload())
 	if !q.answers(m.ClientUUID) {
@@ -187,20 +196,16 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	session := q.sessions.find(m.ClientUUID)
 	switch {
 	case err != nil:
-		ack = wire.ResetAck{Error: err.Error()}
 	case uuid != m.ClientUUID && !strings.ContainsAny(uuid, "*$"):
-		ack = wire.ResetAck{Error: fmt.Sprintf("key names client %s, body names %s", pyString(uuid),
-			pyString(m.ClientUUID))}
+		err = errOtherClient(uuid, m.ClientUUID)
 	case session == nil:
-		ack = wire.ResetAck{Error: front.UnknownClient + pyString(m.ClientUUID)}
+		err = errors.New(front.UnknownClient + pyString(m.ClientUUID))
 	default:
-		if err := q.announce(session, m.Task); err != nil {
-			ack = wire.ResetAck{Error: err.Error()}
-			break
+		if err = q.announce(session, m.Task); err == nil {
+			session.reset(int64(m.EpisodeID))
 		}
-		session.reset(int64(m.EpisodeID))
 	}
-	return key, wire.Append(nil, &ack)
+	return key, acked(err)
 }
 
 // announce tokenises the task that a reset names, before the first observation with that task arrives. When the policy
