@@ -218,21 +218,7 @@ func (w *worker) policy(named string, in *manifest.Inputs, show func(text string
 		return nil, fmt.Errorf("the worker's description: %w", err)
 	}
 	p := &remote.Policy{
-		Meta: policy.Meta{
-			PolicyType:       d.PolicyType,
-			SourceRepo:       sourceName(named),
-			LeRobotVersion:   d.LeRobot,
-			FPS:              d.FPS,
-			ChunkSize:        d.ChunkSize,
-			NActionSteps:     d.NActionSteps,
-			ActionDim:        d.ActionDim,
-			ActionNames:      d.ActionNames,
-			ActionUnits:      in.ActionUnits,
-			StateNames:       d.StateNames,
-			StateUnits:       in.StateUnits,
-			RTC:              "none",
-			ObservationSteps: d.ObservationSteps,
-		},
+		Meta:      d.Meta,
 		Runtime:   w,
 		Where:     d.Folder,
 		Version:   fmt.Sprintf("LeRobot %s, torch %s, Python %s", d.LeRobot, d.Torch, d.Python),
@@ -242,13 +228,16 @@ func (w *worker) policy(named string, in *manifest.Inputs, show func(text string
 		Exclusive: d.State != stateNone,
 		MaxBatch:  d.MaxBatch,
 	}
-	for _, c := range d.Cameras {
-		p.Cameras = append(p.Cameras, policy.Camera{Name: c.Name, H: c.Height, W: c.Width})
-	}
+	p.SourceRepo = sourceName(named)
+	p.LeRobotVersion = d.LeRobot
+	p.ActionUnits = in.ActionUnits
+	p.StateUnits = in.StateUnits
 	if d.RTC {
 		p.RTC = "guided"
-		p.NumSteps = d.NumSteps
 		p.PrefixEnd = d.ExecutionHorizon
+	} else {
+		p.RTC = "none"
+		p.NumSteps = 0
 	}
 	if len(in.StateUnits) == 0 && slices.Equal(d.StateNames, d.ActionNames) {
 		p.StateUnits = in.ActionUnits

@@ -75,35 +75,20 @@ type worker struct {
 	killing string // the reason why this server is killing process; empty: it is not
 }
 
-// loaded is the description of a policy, which the worker sends in its first frame.
+// loaded is the description of a policy, which the worker sends in its first frame: keys of policy.Meta, of which rtc
+// is a boolean here, and keys about the worker.
 type loaded struct {
-	Version          int      `json:"version"`
-	PolicyType       string   `json:"policy_type"`
-	LeRobot          string   `json:"lerobot"`
-	Torch            string   `json:"torch"`
-	Python           string   `json:"python"`
-	Folder           string   `json:"folder"`
-	Device           string   `json:"device"`
-	FPS              float64  `json:"fps"`
-	ChunkSize        int      `json:"chunk_size"`
-	NActionSteps     int      `json:"n_action_steps"`
-	ActionDim        int      `json:"action_dim"`
-	ActionNames      []string `json:"action_names"`
-	StateNames       []string `json:"state_names"`
-	Cameras          []camera `json:"cameras"`
-	ObservationSteps int      `json:"observation_steps"`
-	RTC              bool     `json:"rtc"`
-	NumSteps         int      `json:"num_steps"`
-	ExecutionHorizon int      `json:"execution_horizon"`
-	State            string   `json:"state"`
-	MaxBatch         int      `json:"max_batch"`
-	ReadsTask        bool     `json:"reads_task"`
-}
-
-type camera struct {
-	Name   string `json:"name"`
-	Height int    `json:"height"`
-	Width  int    `json:"width"`
+	policy.Meta
+	LeRobot          string `json:"lerobot"`
+	Torch            string `json:"torch"`
+	Python           string `json:"python"`
+	Folder           string `json:"folder"`
+	Device           string `json:"device"`
+	RTC              bool   `json:"rtc"`
+	ExecutionHorizon int    `json:"execution_horizon"`
+	State            string `json:"state"`
+	MaxBatch         int    `json:"max_batch"`
+	ReadsTask        bool   `json:"reads_task"`
 }
 
 // errManifest marks a policy that does not load because of a fault in the manifest, which the worker reported.
