@@ -7,15 +7,20 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its
-// slice. The slice's type determines which of the four fields has the address; the other three are nil.
+// memory is the tensor of one input or output: its name, the bytes of a row, and a function that makes the tensor's
+// slice refer to the given memory.
 type memory struct {
-	name   string
-	row    int
-	bytes  *[]byte
-	bools  *[]bool
-	ints   *[]int64
-	floats *[]float32
+	name string
+	row  int
+	lie  func(memory []byte)
+}
+
+// tensor returns the tensor of a slice whose rows have the given number of elements.
+func tensor[T any](name string, row int, slice *[]T) memory {
+	size := int(unsafe.Sizeof(*new(T)))
+	return memory{name, size * row, func(memory []byte) {
+		*slice = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)/size)
+	}}
 }
 
 // memories lists the tensors, including those of inputs that the graph does not have.
@@ -25,51 +30,25 @@ func (m *Model) memories() []memory {
 		m.images = make([][]byte, len(meta.Cameras))
 	}
 	list := []memory{
-		{name: inputState, row: meta.Steps() * len(meta.StateNames), floats: &m.state},
-		{name: inputNoise, row: meta.noiseRows() * meta.NoiseDim, floats: &m.noise},
-		{name: inputTokens, row: meta.promptLen(), ints: &m.tokens},
-		{name: inputTokenMask, row: meta.promptLen(), bools: &m.tokenMask},
-		{name: inputPrefix, row: meta.ChunkSize * meta.ActionDim, floats: &m.prefix},
-		{name: inputPrefixLen, row: 1, ints: &m.prefixLen},
-		{name: inputDelay, row: 1, ints: &m.delay},
-		{name: inputPrefixEnd, row: 1, ints: &m.prefixEnd},
-		{name: inputMode, row: 1, ints: &m.mode},
-		{name: inputBeta, row: 1, floats: &m.beta},
-		{name: inputSchedule, row: 1, ints: &m.schedule},
-		{name: inputSigmaD, row: 1, floats: &m.sigmaD},
-		{name: outputModel, row: meta.ChunkSize * meta.ActionDim, floats: &m.chunkModel},
-		{name: outputRobot, row: meta.ChunkSize * meta.ActionDim, floats: &m.chunkRobot},
+		tensor(inputState, meta.Steps()*len(meta.StateNames), &m.state),
+		tensor(inputNoise, meta.noiseRows()*meta.NoiseDim, &m.noise),
+		tensor(inputTokens, meta.promptLen(), &m.tokens),
+		tensor(inputTokenMask, meta.promptLen(), &m.tokenMask),
+		tensor(inputPrefix, meta.ChunkSize*meta.ActionDim, &m.prefix),
+		tensor(inputPrefixLen, 1, &m.prefixLen),
+		tensor(inputDelay, 1, &m.delay),
+		tensor(inputPrefixEnd, 1, &m.prefixEnd),
+		tensor(inputMode, 1, &m.mode),
+		tensor(inputBeta, 1, &m.beta),
+		tensor(inputSchedule, 1, &m.schedule),
+		tensor(inputSigmaD, 1, &m.sigmaD),
+		tensor(outputModel, meta.ChunkSize*meta.ActionDim, &m.chunkModel),
+		tensor(outputRobot, meta.ChunkSize*meta.ActionDim, &m.chunkRobot),
 	}
 	for i, c := range meta.Cameras {
-		list = append(list, memory{name: imagePrefix + c.Name, row: meta.Steps() * c.Bytes(), bytes: &m.images[i]})
+		list = append(list, tensor(imagePrefix+c.Name, meta.Steps()*c.Bytes(), &m.images[i]))
 	}
 	return list
-}
-
-// rowBytes returns the size of a row.
-func (t *memory) rowBytes() int {
-	switch {
-	case t.ints != nil:
-		return 8 * t.row
-	case t.floats != nil:
-		return 4 * t.row
-	}
-	return t.row
-}
-
-// lie makes the tensor's slice refer to the given memory, which has room for the given number of rows.
-func (t *memory) lie(memory []byte, rows int) {
-	p := unsafe.Pointer(unsafe.SliceData(memory))
-	switch n := rows * t.row; {
-	case t.bytes != nil:
-		*t.bytes = unsafe.Slice((*byte)(p), n)
-	case t.bools != nil:
-		*t.bools = unsafe.Slice((*bool)(p), n)
-	case t.ints != nil:
-		*t.ints = unsafe.Slice((*int64)(p), n)
-	default:
-		*t.floats = unsafe.Slice((*float32)(p), n)
-	}
 }
 
 // maxTensorBytes bounds the tensors of all rows: 32 rows of 16 observations of four
@@ -80,7 +59,7 @@ const maxTensorBytes = 16 << 30
 func (m *Model) allocate() error {
 	rows, total := m.opt.Buffers*m.opt.MaxBatch, int64(0)
 	for _, t := range m.memories() {
-		total += int64(rows) * int64(t.rowBytes())
+		total += int64(rows) * int64(t.row)
 	}
 	if total > maxTensorBytes {
 		return fmt.Errorf("%w: %s: inputs and outputs of %d rows take %.1f GiB, want at most %d: lower max_batch, or "+
@@ -88,11 +67,11 @@ func (m *Model) allocate() error {
 			ErrBundle, m.bundle.Dir, rows, float64(total)/(1<<30), maxTensorBytes>>30)
 	}
 	for _, t := range m.memories() {
-		memory, err := m.reserve(rows * t.rowBytes())
+		memory, err := m.reserve(rows * t.row)
 		if err != nil {
 			return err
 		}
-		t.lie(memory, rows)
+		t.lie(memory[:rows*t.row])
 		if m.rows == nil {
 			m.rows = map[string][]byte{}
 		}
