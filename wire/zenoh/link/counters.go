@@ -1,6 +1,9 @@
 package link
 
-import "sync/atomic"
+import (
+	"reflect"
+	"sync/atomic"
+)
 
 // Counters are atomic counters of dropped messages, of ended links, and of the messages that the session's router has
 // relayed.
@@ -36,28 +39,10 @@ type counts[N any] struct {
 }
 
 // Stats returns the counts so far.
-func (c *Counters) Stats() Stats {
-	return Stats{
-		Dropped:        c.Dropped.Load(),
-		Replaced:       c.Replaced.Load(),
-		Malformed:      c.Malformed.Load(),
-		StaleSN:        c.StaleSN.Load(),
-		Unassembled:    c.Unassembled.Load(),
-		Revoked:        c.Revoked.Load(),
-		Stalled:        c.Stalled.Load(),
-		HalfOpen:       c.HalfOpen.Load(),
-		Handshakes:     c.Handshakes.Load(),
-		Sessions:       c.Sessions.Load(),
-		Idle:           c.Idle.Load(),
-		Keys:           c.Keys.Load(),
-		Declarations:   c.Declarations.Load(),
-		Queries:        c.Queries.Load(),
-		Replies:        c.Replies.Load(),
-		Routes:         c.Routes.Load(),
-		Denied:         c.Denied.Load(),
-		RelayedSamples: c.RelayedSamples.Load(),
-		RelayedQueries: c.RelayedQueries.Load(),
-		RelayedReplies: c.RelayedReplies.Load(),
-		RelayDropped:   c.RelayDropped.Load(),
+func (c *Counters) Stats() (stats Stats) {
+	from, to := reflect.ValueOf(c).Elem(), reflect.ValueOf(&stats).Elem()
+	for i := range to.NumField() {
+		to.Field(i).SetUint(from.Field(i).Addr().Interface().(*atomic.Uint64).Load())
 	}
+	return stats
 }
