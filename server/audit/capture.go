@@ -169,18 +169,14 @@ func (g *ring) write(r *request, ts time.Time) error {
 func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time.Time) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // length of the header, filled in below
-	dst = append(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`...)
-	dst = strconv.AppendUint(dst, count, 10)
+	dst = appendInt(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`, int64(count))
 	dst = append(dst, `","ts":"`...)
 	dst = ts.AppendFormat(dst, timeLayout)
-	dst = append(dst, `","crc32c":"`...)
-	dst = strconv.AppendUint(dst, uint64(checksum(r.attachment, r.observation, r.reply)), 10)
+	dst = appendInt(dst, `","crc32c":"`, int64(checksum(r.attachment, r.observation, r.reply)))
 	dst = append(dst, `","rtc":"`...)
 	dst = strconv.AppendBool(dst, r.RTC)
-	dst = append(dst, `","batch":"`...)
-	dst = strconv.AppendInt(dst, int64(r.Batch), 10)
-	dst = append(dst, `","row":"`...)
-	dst = strconv.AppendInt(dst, int64(r.Row), 10)
+	dst = appendInt(dst, `","batch":"`, int64(r.Batch))
+	dst = appendInt(dst, `","row":"`, int64(r.Row))
 	dst = appendControls(dst, &r.Controls)
 	dst = appendField(dst, `","client_uuid":`, r.ClientUUID)
 	dst = appendField(dst, `,"session_id":`, r.SessionID)
@@ -210,9 +206,9 @@ func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time
 //rt:noalloc
 func appendControls(dst []byte, c *policy.Controls) []byte {
 	dst = append(append(dst, `","conditioning":"`...), c.Mode.String()...)
-	dst = strconv.AppendInt(append(dst, `","prefix_len":"`...), int64(c.PrefixLen), 10)
-	dst = strconv.AppendInt(append(dst, `","delay":"`...), int64(c.Delay), 10)
-	dst = strconv.AppendInt(append(dst, `","prefix_end":"`...), int64(c.PrefixEnd), 10)
+	dst = appendInt(dst, `","prefix_len":"`, int64(c.PrefixLen))
+	dst = appendInt(dst, `","delay":"`, int64(c.Delay))
+	dst = appendInt(dst, `","prefix_end":"`, int64(c.PrefixEnd))
 	dst = strconv.AppendFloat(append(dst, `","beta":"`...), float64(c.Beta), 'g', -1, 32)
 	dst = append(append(dst, `","schedule":"`...), c.Schedule.String()...)
 	return strconv.AppendFloat(append(dst, `","sigma_d":"`...), float64(c.SigmaD), 'g', -1, 32)
@@ -257,10 +253,9 @@ func parseControls(meta map[string]string) (*policy.Controls, error) {
 
 //rt:noalloc
 func appendTensor(dst []byte, key string, at int, data []byte) (out []byte, end int) {
-	dst = append(append(dst, key...), `{"dtype":"U8","shape":[`...)
-	dst = strconv.AppendInt(dst, int64(len(data)), 10)
-	dst = strconv.AppendInt(append(dst, `],"data_offsets":[`...), int64(at), 10)
-	dst = strconv.AppendInt(append(dst, ','), int64(at+len(data)), 10)
+	dst = appendInt(append(dst, key...), `{"dtype":"U8","shape":[`, int64(len(data)))
+	dst = appendInt(dst, `],"data_offsets":[`, int64(at))
+	dst = appendInt(dst, ",", int64(at+len(data)))
 	return append(dst, `]}`...), at + len(data)
 }
 

@@ -31,38 +31,29 @@ func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	if r.Tags != "" {
 		dst = append(append(dst, `,"tags":`...), r.Tags...)
 	}
-	dst = append(dst, `,"session_epoch":`...)
-	dst = strconv.AppendUint(dst, uint64(h.SessionEpoch), 10)
+	dst = appendInt(dst, `,"session_epoch":`, int64(h.SessionEpoch))
 	if model != "" {
 		dst = appendField(dst, `,"model_sha256":`, model)
 	}
 	dst = append(dst, `,"seq_id":`...)
 	dst = strconv.AppendUint(dst, h.SeqID, 10)
-	dst = append(dst, `,"episode_id":`...)
-	dst = strconv.AppendUint(dst, uint64(h.EpisodeID), 10)
-	dst = append(dst, `,"client_mono_ns":`...) // the robot's own clock; useful only for joining logs
-	dst = strconv.AppendInt(dst, h.ClientMonoNs, 10)
+	dst = appendInt(dst, `,"episode_id":`, int64(h.EpisodeID))
+	dst = appendInt(dst, `,"client_mono_ns":`, h.ClientMonoNs) // the robot's own clock; useful only for joining logs
 	dst = appendMs(dst, `,"queue_wait_ms":`, r.QueueWait)
 	dst = appendMs(dst, `,"decode_ms":`, r.Decode)
 	dst = appendMs(dst, `,"inference_ms":`, r.Inference)
 	dst = appendMs(dst, `,"service_ms":`, r.Service)
-	dst = append(dst, `,"batch":`...)
-	dst = strconv.AppendInt(dst, int64(r.Batch), 10)
-	dst = append(dst, `,"row":`...)
-	dst = strconv.AppendInt(dst, int64(r.Row), 10)
-	dst = append(dst, `,"chunk_range":`...)
+	dst = appendInt(dst, `,"batch":`, int64(r.Batch))
+	dst = appendInt(dst, `,"row":`, int64(r.Row))
 	if r.Rows > 0 {
-		dst = strconv.AppendInt(append(dst, '['), r.First, 10)
-		dst = strconv.AppendInt(append(dst, ','), r.First+int64(r.Rows), 10)
-		dst = append(dst, ']')
+		dst = appendInt(dst, `,"chunk_range":[`, r.First)
+		dst = append(appendInt(dst, ",", r.First+int64(r.Rows)), ']')
 	} else {
-		dst = append(dst, `null`...)
+		dst = append(dst, `,"chunk_range":null`...)
 	}
-	dst = append(dst, `,"superseded_seqs":`...)
-	dst = strconv.AppendUint(dst, r.Superseded, 10)
+	dst = appendInt(dst, `,"superseded_seqs":`, int64(r.Superseded))
 	dst = appendField(dst, `,"conditioning":`, r.Controls.Mode.String())
-	dst = append(dst, `,"delay":`...)
-	dst = strconv.AppendInt(dst, int64(r.Controls.Delay), 10)
+	dst = appendInt(dst, `,"delay":`, int64(r.Controls.Delay))
 	if r.Stale != 0 {
 		dst = appendStale(append(dst, `,"stale_cameras":`...), r)
 	}
@@ -91,6 +82,11 @@ func Tags(tags []wire.Tag) (text string, kept int) {
 		return "", 0
 	}
 	return string(append(out, '}')), kept
+}
+
+//rt:noalloc
+func appendInt(dst []byte, key string, n int64) []byte {
+	return strconv.AppendInt(append(dst, key...), n, 10)
 }
 
 //rt:noalloc
