@@ -30,12 +30,10 @@ func safe(r rune) bool { return !unicode.IsControl(r) && !unicode.Is(unsafeForma
 // Text returns a text as one line, with each character that a terminal would obey, and each byte
 // that is not UTF-8, escaped as in Go: \x1b, \n, \u202e.
 func Text(text string) string {
-	if isSafe(text, "") {
-		return text
-	}
-	var b strings.Builder
-	write(&b, text, "", escape)
-	return b.String()
+	return escaped(text, "", func(b *strings.Builder, _ rune, bytes string) {
+		quoted := strconv.QuoteToASCII(bytes)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	})
 }
 
 // Address returns an address with xxxxx in place of its password. In an address that does not parse, or that has an @
@@ -68,12 +66,7 @@ func Texts(texts map[string]string) map[string]string {
 // a terminal would obey, except line feeds and tabs, is escaped as in JSON, which does not change
 // the meaning of JSON. A byte that is not UTF-8 becomes U+FFFD.
 func Lines(text string) string {
-	const kept = "\n\t"
-	if isSafe(text, kept) {
-		return text
-	}
-	var b strings.Builder
-	write(&b, text, kept, func(b *strings.Builder, r rune, _ string) {
+	return escaped(text, "\n\t", func(b *strings.Builder, r rune, _ string) {
 		switch {
 		case r == utf8.RuneError:
 			b.WriteRune(r)
@@ -85,7 +78,6 @@ func Lines(text string) string {
 		}
 		fmt.Fprintf(b, `\u%04x`, r)
 	})
-	return b.String()
 }
 
 // Safe reports whether Lines returns a text unchanged.
@@ -102,35 +94,19 @@ func Safe(text []byte) bool {
 	return true
 }
 
-func isSafe(text, kept string) bool {
-	for i, r := range text {
-		if r == utf8.RuneError {
-			if _, n := utf8.DecodeRuneInString(text[i:]); n == 1 {
-				return false
-			}
-		}
-		if !safe(r) && !strings.ContainsRune(kept, r) {
-			return false
-		}
-	}
-	return true
-}
-
-func write(b *strings.Builder, text, kept string, escape func(b *strings.Builder, r rune, bytes string)) {
+// escaped returns text with each unsafe character escaped, except the characters in kept.
+func escaped(text, kept string, escape func(b *strings.Builder, r rune, bytes string)) string {
+	var b strings.Builder
 	for len(text) > 0 {
 		r, n := utf8.DecodeRuneInString(text)
 		if r == utf8.RuneError && n == 1 || !safe(r) && !strings.ContainsRune(kept, r) {
-			escape(b, r, text[:n])
+			escape(&b, r, text[:n])
 		} else {
 			b.WriteString(text[:n])
 		}
 		text = text[n:]
 	}
-}
-
-func escape(b *strings.Builder, _ rune, bytes string) {
-	quoted := strconv.QuoteToASCII(bytes)
-	b.WriteString(quoted[1 : len(quoted)-1])
+	return b.String()
 }
 
 // Writer returns a writer that passes text through Lines to w. Each Write must be complete text, as
