@@ -57,19 +57,9 @@ func Overrides(args []string, own func(flag string) bool) (rest []string, found 
 // typesByPath returns the type of every key that holds a value.
 func typesByPath() map[string]reflect.Type {
 	all := map[string]reflect.Type{}
-	var collect func(t reflect.Type, prefix string)
-	collect = func(t reflect.Type, prefix string) {
-		keys, types := keysOf(t)
-		for _, key := range keys {
-			path := join(prefix, key)
-			if types[key].Kind() == reflect.Struct {
-				collect(types[key], path)
-				continue
-			}
-			all[path] = types[key]
-		}
+	for _, s := range new(Config).Settings() {
+		all[s.Key] = reflect.TypeOf(s.Value)
 	}
-	collect(reflect.TypeFor[Config](), "")
 	return all
 }
 
