@@ -195,20 +195,13 @@ func (s *Server) program() remote.Condition {
 
 // addProgram adds the state of the program that computes the policy.
 func (m *metrics) addProgram() {
-	for _, e := range []struct {
-		name string
-		of   func(remote.Condition) uint64
-	}{
-		{"failure", func(c remote.Condition) uint64 { return c.Failures }},
-		{"restart", func(c remote.Condition) uint64 { return c.Restarts }},
-		{"error", func(c remote.Condition) uint64 { return c.Errors }},
-		{"timeout", func(c remote.Condition) uint64 { return c.Timeouts }},
-	} {
+	for i, event := range [...]string{"failure", "restart", "error", "timeout"} {
 		m.add("program_events_total", "Unexpected ends of the program that computes the policy, or of the connection "+
-			"to "+
-			"it, its later starts, its batches that took too long, and its answers that are an error.",
-			label("event", e.name),
-			func(s *Server) float64 { return float64(e.of(s.program())) })
+			"to it, its later starts, its batches that took too long, and its answers that are an error.",
+			label("event", event), func(s *Server) float64 {
+				c := s.program()
+				return float64([...]uint64{c.Failures, c.Restarts, c.Errors, c.Timeouts}[i])
+			})
 	}
 	m.gauge("program_ready", "1 when the program that computes the policy answers; always 1 where the server "+
 		"computes it.",
@@ -233,27 +226,31 @@ func busySeconds(s *Server) float64 {
 	return s.clock.Now().Sub(since).Seconds()
 }
 
+// histogram describes durations and their series in /metrics.
+type histogram struct {
+	name, help string
+	*durations
+}
+
+// histograms returns all durations.
+func (s *stats) histograms() [5]histogram {
+	return [...]histogram{
+		{"queue_wait_seconds", "From an observation's arrival to its inference, less decoding.", s.wait},
+		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that reports " +
+			"it.", s.runway},
+		{"decode_seconds", "Parsing an observation and decoding its pictures.", s.decode},
+		{"inference_seconds", "The graph alone.", s.inference},
+		{"service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.", s.service},
+	}
+}
+
 // measure adds the durations.
 func (m *metrics) measure() {
 	seconds := metric.Seconds()
-	for _, h := range []struct {
-		name, help string
-		of         func(*stats) *durations
-	}{
-		{"queue_wait_seconds", "From an observation's arrival to its inference, less decoding.",
-			func(s *stats) *durations { return s.wait }},
-		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that reports " +
-			"it.",
-			func(s *stats) *durations { return s.runway }},
-		{"decode_seconds", "Parsing an observation and decoding its pictures.",
-			func(s *stats) *durations { return s.decode }},
-		{"inference_seconds", "The graph alone.", func(s *stats) *durations { return s.inference }},
-		{"service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.",
-			func(s *stats) *durations { return s.service }},
-	} {
+	for i, h := range new(stats).histograms() {
 		m.Histogram(metricPrefix+h.name, h.help, seconds, func(counts []uint64) (uint64, float64) {
 			if s := m.server(); s != nil {
-				return h.of(s.stats).cumulative(counts)
+				return s.stats.histograms()[i].cumulative(counts)
 			}
 			return 0, 0
 		})
