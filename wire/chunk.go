@@ -86,7 +86,7 @@ func ParseActionChunk(c *ActionChunk, src []byte) error {
 	}
 	var r reader
 	for range r.open(src) {
-		c.field(&r, r.key())
+		c.field(&r, r.next())
 	}
 	err := r.close()
 	if err != nil {
@@ -99,31 +99,31 @@ func ParseActionChunk(c *ActionChunk, src []byte) error {
 func (c *ActionChunk) field(r *reader, key []byte) {
 	switch string(key) {
 	case "seq_id_echo":
-		c.SeqIDEcho = r.uint64("seq_id_echo")
+		c.SeqIDEcho = r.uint64()
 	case "client_mono_ns_echo":
-		_, c.ClientMonoNsEcho = r.optionalInt("client_mono_ns_echo")
+		_, c.ClientMonoNsEcho = r.optionalInt()
 	case "episode_id_echo":
-		c.EpisodeIDEcho = r.uint32("episode_id_echo")
+		c.EpisodeIDEcho = r.uint32()
 	case "chunk_model":
-		r.matrix(&c.ChunkModel, "chunk_model")
+		r.matrix(&c.ChunkModel)
 	case "chunk_robot":
-		r.matrix(&c.ChunkRobot, "chunk_robot")
+		r.matrix(&c.ChunkRobot)
 	case "queue_wait_ms":
-		c.QueueWaitMs = r.float("queue_wait_ms")
+		c.QueueWaitMs = r.float()
 	case "inference_ms":
-		c.InferenceMs = r.float("inference_ms")
+		c.InferenceMs = r.float()
 	case "superseded_seqs":
-		c.SupersededSeqs = r.uint64("superseded_seqs")
+		c.SupersededSeqs = r.uint64()
 	case "server_load":
-		c.ServerLoad = r.float("server_load")
+		c.ServerLoad = r.float()
 	case "t":
-		c.HasT, c.T = r.optionalInt("t")
+		c.HasT, c.T = r.optionalInt()
 	case "n":
-		c.HasN, c.N = r.optionalInt("n")
+		c.HasN, c.N = r.optionalInt()
 	case "server_id":
-		c.ServerID = c.names.text(r.text("server_id", MaxNameBytes))
+		c.ServerID = c.names.text(r.text(MaxNameBytes))
 	case "nonce":
-		_, c.Nonce = r.optionalInt("nonce")
+		_, c.Nonce = r.optionalInt()
 	default:
 		r.skip(0)
 	}

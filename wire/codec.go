@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -50,7 +51,8 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 type reader struct {
 	b       []byte
 	err     error
-	skipped int // values skipped
+	at      []byte // key of the message whose value is read, for errors; nil: the message itself
+	skipped int    // values skipped
 }
 
 // open begins a body, which must be a map of at most MaxMapKeys keys.
@@ -59,10 +61,19 @@ type reader struct {
 func (r *reader) open(src []byte) (keys int) {
 	r.b = src
 	if len(src) > MaxMessageBytes {
-		r.tooLarge("message bytes", len(src), MaxMessageBytes)
+		r.tooLarge("bytes", len(src), MaxMessageBytes)
 		return 0
 	}
-	return r.mapHeader("message", MaxMapKeys)
+	return r.mapHeader(MaxMapKeys)
+}
+
+// next reads a key of the message.
+//
+//rt:noalloc
+func (r *reader) next() []byte {
+	r.at = nil
+	r.at = r.key()
+	return r.at
 }
 
 // close returns the first error, or an error if bytes follow the message.
@@ -70,35 +81,36 @@ func (r *reader) open(src []byte) (keys int) {
 //rt:noalloc
 func (r *reader) close() error {
 	if r.err == nil && len(r.b) != 0 {
-		r.wrong("message", "its end")
+		r.at = nil
+		r.wrong("its end")
 	}
 	return r.err
 }
 
 //rt:noalloc
-func (r *reader) mapHeader(field string, limit int) int {
+func (r *reader) mapHeader(limit int) int {
 	n, rest, err := msgp.ReadMapHeaderBytes(r.b)
 	if err != nil {
-		r.wrong(field, "a map")
+		r.wrong("a map")
 		return 0
 	}
-	return r.count(field, n, limit, rest)
+	return r.count(n, limit, rest)
 }
 
 //rt:noalloc
-func (r *reader) arrayHeader(field string, limit int) int {
+func (r *reader) arrayHeader(limit int) int {
 	n, rest, err := msgp.ReadArrayHeaderBytes(r.b)
 	if err != nil {
-		r.wrong(field, "a list")
+		r.wrong("a list")
 		return 0
 	}
-	return r.count(field, n, limit, rest)
+	return r.count(n, limit, rest)
 }
 
 //rt:noalloc
-func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
+func (r *reader) count(n uint32, limit int, rest []byte) int {
 	if int64(n) > int64(limit) {
-		r.tooLarge(field, int(min(n, math.MaxInt32)), limit)
+		r.tooLarge("elements", int(min(n, math.MaxInt32)), limit)
 		return 0
 	}
 	r.b = rest
@@ -108,7 +120,7 @@ func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
 // key reads a map key. Like Python's decoder it accepts a str and a bin.
 //
 //rt:noalloc
-func (r *reader) key() []byte { return r.text("map key", MaxNameBytes) }
+func (r *reader) key() []byte { return r.text(MaxNameBytes) }
 
 // null consumes the next value if it is a nil, which means the field's default, and reports whether it was.
 //
@@ -124,13 +136,13 @@ func (r *reader) null() bool {
 // int reads an integer between lo and hi, in any MessagePack form. If lo is at most 0, it reads nil as 0.
 //
 //rt:noalloc
-func (r *reader) int(field string, lo, hi int64) int64 {
+func (r *reader) int(lo, hi int64) int64 {
 	if lo <= 0 && r.null() {
 		return 0
 	}
 	v, rest, err := msgp.ReadInt64Bytes(r.b)
 	if err != nil || v < lo || v > hi {
-		r.outside(field, lo, hi)
+		r.outside(lo, hi)
 		return 0
 	}
 	r.b = rest
@@ -138,13 +150,13 @@ func (r *reader) int(field string, lo, hi int64) int64 {
 }
 
 //rt:noalloc
-func (r *reader) uint64(field string) uint64 {
+func (r *reader) uint64() uint64 {
 	if r.null() {
 		return 0
 	}
 	v, rest, err := msgp.ReadUint64Bytes(r.b)
 	if err != nil {
-		r.wrong(field, "an unsigned integer")
+		r.wrong("an unsigned integer")
 		return 0
 	}
 	r.b = rest
@@ -154,42 +166,42 @@ func (r *reader) uint64(field string) uint64 {
 // optionalInt reads any 64-bit integer. For nil it returns has = false.
 //
 //rt:noalloc
-func (r *reader) optionalInt(field string) (has bool, v int64) {
+func (r *reader) optionalInt() (has bool, v int64) {
 	if r.null() {
 		return false, 0
 	}
-	return true, r.int(field, math.MinInt64, math.MaxInt64)
+	return true, r.int(math.MinInt64, math.MaxInt64)
 }
 
 //rt:noalloc
-func (r *reader) optionalFloat(field string) (has bool, v float64) {
+func (r *reader) optionalFloat() (has bool, v float64) {
 	if r.null() {
 		return false, 0
 	}
-	return true, r.float(field)
+	return true, r.float()
 }
 
 //rt:noalloc
-func (r *reader) uint32(field string) uint32 { return uint32(r.int(field, 0, math.MaxUint32)) }
+func (r *reader) uint32() uint32 { return uint32(r.int(0, math.MaxUint32)) }
 
 // float reads a finite number. It accepts integers, because a Python program may send `fps: 30` as an integer.
 //
 //rt:noalloc
-func (r *reader) float(field string) float64 {
+func (r *reader) float() float64 {
 	if r.null() {
 		return 0
 	}
 	switch msgp.NextType(r.b) {
 	case msgp.IntType, msgp.UintType:
-		return float64(r.int(field, math.MinInt64, math.MaxInt64))
+		return float64(r.int(math.MinInt64, math.MaxInt64))
 	}
 	v, rest, err := msgp.ReadFloat64Bytes(r.b)
 	if err != nil {
-		r.wrong(field, "a number")
+		r.wrong("a number")
 		return 0
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		r.notFinite(field)
+		r.notFinite()
 		return 0
 	}
 	r.b = rest
@@ -197,13 +209,13 @@ func (r *reader) float(field string) float64 {
 }
 
 //rt:noalloc
-func (r *reader) bool(field string) bool {
+func (r *reader) bool() bool {
 	if r.null() {
 		return false
 	}
 	v, rest, err := msgp.ReadBoolBytes(r.b)
 	if err != nil {
-		r.wrong(field, "true or false")
+		r.wrong("true or false")
 		return false
 	}
 	r.b = rest
@@ -213,17 +225,17 @@ func (r *reader) bool(field string) bool {
 // text reads valid UTF-8 from a str or a bin; Python's decoder accepts both.
 //
 //rt:noalloc
-func (r *reader) text(field string, limit int) []byte {
+func (r *reader) text(limit int) []byte {
 	if r.null() {
 		return nil
 	}
 	if len(r.b) == 0 || !isStr(r.b[0]) && !isBin(r.b[0]) {
-		r.wrong(field, "text")
+		r.wrong("text")
 		return nil
 	}
-	v := r.payload(field, limit)
+	v := r.payload(limit)
 	if !utf8.Valid(v) {
-		r.wrong(field, "UTF-8")
+		r.wrong("UTF-8")
 		return nil
 	}
 	return v
@@ -232,12 +244,12 @@ func (r *reader) text(field string, limit int) []byte {
 // data reads a bin; a str is refused, as in Python's decoder.
 //
 //rt:noalloc
-func (r *reader) data(field string, limit int) []byte {
+func (r *reader) data(limit int) []byte {
 	if len(r.b) == 0 || !isBin(r.b[0]) {
-		r.wrong(field, "bytes")
+		r.wrong("bytes")
 		return nil
 	}
-	return r.payload(field, limit)
+	return r.payload(limit)
 }
 
 func isStr(lead byte) bool { return lead&0xe0 == 0xa0 || lead >= 0xd9 && lead <= 0xdb }
@@ -247,7 +259,7 @@ func isBin(lead byte) bool { return lead >= 0xc4 && lead <= 0xc6 }
 // length negative on 32-bit machines.
 //
 //rt:noalloc
-func (r *reader) payload(field string, limit int) []byte {
+func (r *reader) payload(limit int) []byte {
 	lead, b := r.b[0], r.b[1:]
 	var size, n int64
 	switch lead {
@@ -261,7 +273,7 @@ func (r *reader) payload(field string, limit int) []byte {
 		n = int64(lead & 0x1f)
 	}
 	if int64(len(b)) < size {
-		r.wrong(field, "its length")
+		r.wrong("its length")
 		return nil
 	}
 	switch size {
@@ -274,11 +286,11 @@ func (r *reader) payload(field string, limit int) []byte {
 	}
 	b = b[size:]
 	if n > int64(limit) {
-		r.tooLarge(field, int(min(n, math.MaxInt32)), limit)
+		r.tooLarge("bytes", int(min(n, math.MaxInt32)), limit)
 		return nil
 	}
 	if int64(len(b)) < n {
-		r.wrong(field, "all of its bytes")
+		r.wrong("all of its bytes")
 		return nil
 	}
 	r.b = b[n:]
@@ -293,7 +305,7 @@ func (r *reader) skip(depth int) {
 		return
 	}
 	if r.skipped++; r.skipped > MaxSkipped {
-		r.tooLarge("values under unknown keys", r.skipped, MaxSkipped)
+		r.tooLarge("values of unknown keys", r.skipped, MaxSkipped)
 		return
 	}
 	items := 0
@@ -305,13 +317,13 @@ func (r *reader) skip(depth int) {
 	default:
 		rest, err := msgp.Skip(r.b)
 		if err != nil {
-			r.wrong("unknown key", "a whole MessagePack value")
+			r.wrong("a whole MessagePack value")
 			return
 		}
 		r.b = rest
 	}
 	if items > 0 && depth == MaxDepth {
-		r.tooLarge("nesting of an unknown key", depth+1, MaxDepth)
+		r.tooLarge("levels", depth+1, MaxDepth)
 	}
 	for ; items > 0 && r.err == nil; items-- {
 		r.skip(depth + 1)
@@ -324,7 +336,7 @@ func (r *reader) skip(depth int) {
 //rt:noalloc
 func (r *reader) elements(n uint32, rest []byte, err error) int {
 	if err != nil || int64(n) > int64(len(rest)) {
-		r.wrong("unknown key", "all of its elements")
+		r.wrong("all of its elements")
 		return 0
 	}
 	r.b = rest
@@ -332,13 +344,13 @@ func (r *reader) elements(n uint32, rest []byte, err error) int {
 }
 
 // strings reads a list of names into dst[:0]. It allocates: no hot path calls it.
-func (r *reader) strings(dst []string, field string, limit int) []string {
+func (r *reader) strings(dst []string, limit int) []string {
 	dst = dst[:0]
 	if r.null() {
 		return dst
 	}
-	for range r.arrayHeader(field, MaxNames) {
-		dst = append(dst, r.string(field, limit))
+	for range r.arrayHeader(MaxNames) {
+		dst = append(dst, r.string(limit))
 		if r.err != nil {
 			return dst[:0]
 		}
@@ -347,37 +359,35 @@ func (r *reader) strings(dst []string, field string, limit int) []string {
 }
 
 // string reads a text. It allocates: no hot path calls it.
-func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
+func (r *reader) string(limit int) string { return string(r.text(limit)) }
 
 // These functions format errors, which allocates, so they are not part of the functions that may not allocate.
 
 //go:noinline
-func (r *reader) wrong(field, want string) {
+func (r *reader) wrong(want string) {
 	got := "the end of the message"
 	if len(r.b) > 0 {
 		got = fmt.Sprintf("%v (0x%02x)", msgp.NextType(r.b), r.b[0])
 	}
-	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrMalformed))
+	r.refuse(got, want, ErrMalformed)
 }
 
 //go:noinline
-func (r *reader) outside(field string, lo, hi int64) {
-	r.wrong(field, fmt.Sprintf("an integer in %d..%d", lo, hi))
+func (r *reader) outside(lo, hi int64) { r.wrong(fmt.Sprintf("an integer in %d..%d", lo, hi)) }
+
+//go:noinline
+func (r *reader) tooLarge(what string, got, limit int) {
+	r.refuse(fmt.Sprintf("%d %s", got, what), fmt.Sprintf("at most %d", limit), ErrTooLarge)
 }
 
 //go:noinline
-func (r *reader) tooLarge(field string, got, limit int) {
-	r.fail(fmt.Errorf("wire: %s: got %d, want at most %d: %w", field, got, limit, ErrTooLarge))
-}
+func (r *reader) notFinite() { r.refuse("NaN or infinity", "a finite number", ErrNotFinite) }
 
 //go:noinline
-func (r *reader) notFinite(field string) {
-	r.fail(fmt.Errorf("wire: %s: got NaN or infinity, want a finite number: %w", field, ErrNotFinite))
-}
+func (r *reader) shape(got, want string) { r.refuse(got, want, ErrShape) }
 
-//go:noinline
-func (r *reader) shape(field, got, want string) {
-	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrShape))
+func (r *reader) refuse(got, want string, kind error) {
+	r.fail(fmt.Errorf("wire: %q: got %s, want %s: %w", cmp.Or(string(r.at), "message"), got, want, kind))
 }
 
 // fail keeps the first error. It drops the remaining bytes, so that all loops end.

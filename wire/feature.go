@@ -33,21 +33,21 @@ func (r *reader) features(dst []Feature) []Feature {
 	if r.null() {
 		return dst
 	}
-	for range r.mapHeader("features", MaxNames) {
+	for range r.mapHeader(MaxNames) {
 		f := Feature{Name: string(r.key())}
-		for range r.mapHeader("feature", MaxMapKeys) {
+		for range r.mapHeader(MaxMapKeys) {
 			switch string(r.key()) {
 			case "type":
-				f.Type = r.string("type", MaxNameBytes)
+				f.Type = r.string(MaxNameBytes)
 			case "shape":
 				f.Shape = f.Shape[:0]
-				for range r.arrayHeader("shape", MaxDims) {
-					f.Shape = append(f.Shape, int(r.int("shape", 1, MaxImageSide)))
+				for range r.arrayHeader(MaxDims) {
+					f.Shape = append(f.Shape, int(r.int(1, MaxImageSide)))
 				}
 			case "dtype":
-				f.DType = r.string("dtype", MaxNameBytes)
+				f.DType = r.string(MaxNameBytes)
 			case "names":
-				f.Names = r.strings(f.Names, "names", MaxNameBytes)
+				f.Names = r.strings(f.Names, MaxNameBytes)
 			default:
 				r.skip(0)
 			}

@@ -85,7 +85,7 @@ func Parse[M sessionMessage](m M, src []byte) error {
 	fields := m.fields()
 	var r reader
 	for range r.open(src) {
-		key := string(r.key())
+		key := string(r.next())
 		if i := slices.IndexFunc(fields, func(f field) bool { return f.key == key }); i >= 0 {
 			r.field(&fields[i])
 		} else {
@@ -98,25 +98,25 @@ func Parse[M sessionMessage](m M, src []byte) error {
 func (r *reader) field(f *field) {
 	switch v := f.value.(type) {
 	case op:
-		if got := r.string(f.key, MaxNameBytes); got != string(v) && r.err == nil {
+		if got := r.string(MaxNameBytes); got != string(v) && r.err == nil {
 			r.badOp(got, string(v))
 		}
 	case *string:
-		*v = r.string(f.key, f.limit)
+		*v = r.string(f.limit)
 	case *bool:
-		*v = r.bool(f.key)
+		*v = r.bool()
 	case *float64:
-		*v = r.float(f.key)
+		*v = r.float()
 	case *int:
-		*v = int(r.int(f.key, 0, int64(f.limit)))
+		*v = int(r.int(0, int64(f.limit)))
 	case *int64:
-		*v = r.int(f.key, math.MinInt64, math.MaxInt64)
+		*v = r.int(math.MinInt64, math.MaxInt64)
 	case *uint32:
-		*v = r.uint32(f.key)
+		*v = r.uint32()
 	case *uint64:
-		*v = r.uint64(f.key)
+		*v = r.uint64()
 	case *[]string:
-		*v = r.strings(*v, f.key, f.limit)
+		*v = r.strings(*v, f.limit)
 	case *[]Tag:
 		*v = r.tags(*v)
 	case *[]CameraShape:
@@ -131,8 +131,8 @@ func (r *reader) tags(dst []Tag) []Tag {
 	if r.null() {
 		return dst
 	}
-	for range r.mapHeader("tags", MaxNames) {
-		dst = append(dst, Tag{Key: string(r.key()), Value: r.string("tag", MaxTextBytes)})
+	for range r.mapHeader(MaxNames) {
+		dst = append(dst, Tag{Key: string(r.key()), Value: r.string(MaxTextBytes)})
 	}
 	return dst
 }
@@ -142,15 +142,15 @@ func (r *reader) cameraShapes(dst []CameraShape) []CameraShape {
 	if r.null() {
 		return dst
 	}
-	for range r.mapHeader("camera_shapes", MaxNames) {
+	for range r.mapHeader(MaxNames) {
 		s := CameraShape{Name: string(r.key())}
-		if r.arrayHeader("camera_shapes", 3) != 3 {
-			r.shape("camera_shapes", "another number of values", "[H, W, C]")
+		if r.arrayHeader(3) != 3 {
+			r.shape("another number of values", "[H, W, C]")
 			return dst[:0]
 		}
-		s.H = int(r.int("camera_shapes", 1, MaxImageSide))
-		s.W = int(r.int("camera_shapes", 1, MaxImageSide))
-		s.C = int(r.int("camera_shapes", 1, 4))
+		s.H = int(r.int(1, MaxImageSide))
+		s.W = int(r.int(1, MaxImageSide))
+		s.C = int(r.int(1, 4))
 		dst = append(dst, s)
 	}
 	return dst

@@ -49,8 +49,8 @@ func judgeTensor(raw json.RawMessage) error {
 // judgeFloats reads the tensor as the numbers of an action.
 func judgeFloats(src []byte, values []any) error {
 	r := reader{b: src}
-	view, _ := r.tensor("tensor")
-	got := r.floats(nil, "tensor", &view)
+	view, _ := r.tensor()
+	got := r.floats(nil, &view)
 	want := []float32{}
 	for _, v := range values {
 		f, ok := v.(float64)

@@ -279,7 +279,7 @@ func ParseObservation(o *Observation, src []byte) error {
 	}
 	var r reader
 	for range r.open(src) {
-		o.field(&r, r.key())
+		o.field(&r, r.next())
 	}
 	err := r.close()
 	if err != nil {
@@ -292,37 +292,37 @@ func ParseObservation(o *Observation, src []byte) error {
 func (o *Observation) field(r *reader, key []byte) {
 	switch string(key) {
 	case "state":
-		o.State = r.vector(o.State, "state")
+		o.State = r.vector(o.State)
 	case "images":
 		o.images(r)
 	case "task":
-		o.Task = o.names.text(r.text("task", MaxTextBytes))
+		o.Task = o.names.text(r.text(MaxTextBytes))
 	case "inference_delay_steps":
-		o.InferenceDelaySteps = int(r.int("inference_delay_steps", -MaxRows, MaxRows))
+		o.InferenceDelaySteps = int(r.int(-MaxRows, MaxRows))
 	case "prefix_model":
-		r.matrix(&o.PrefixModel, "prefix_model")
+		r.matrix(&o.PrefixModel)
 	case "prefix_robot":
-		r.matrix(&o.PrefixRobot, "prefix_robot")
+		r.matrix(&o.PrefixRobot)
 	case "episode_start":
-		o.EpisodeStart = r.bool("episode_start")
+		o.EpisodeStart = r.bool()
 	case "t":
-		o.HasT, o.T = r.optionalInt("t")
+		o.HasT, o.T = r.optionalInt()
 	case "n":
-		o.HasN, o.N = r.optionalInt("n")
+		o.HasN, o.N = r.optionalInt()
 	case "spans":
 		o.spans(r)
 	case "overlap_end":
 		if o.HasOverlapEnd = !r.null(); o.HasOverlapEnd {
-			o.OverlapEnd = int(r.int("overlap_end", 0, MaxRows))
+			o.OverlapEnd = int(r.int(0, MaxRows))
 		}
 	case "runway_ms":
-		o.HasRunway, o.RunwayMs = r.optionalFloat("runway_ms")
+		o.HasRunway, o.RunwayMs = r.optionalFloat()
 	case "frame_age_ms":
-		o.HasFrameAge, o.FrameAgeMs = r.optionalFloat("frame_age_ms")
+		o.HasFrameAge, o.FrameAgeMs = r.optionalFloat()
 	case "stale_cameras":
 		o.staleCameras(r)
 	case "past_states":
-		r.matrix(&o.PastStates, "past_states")
+		r.matrix(&o.PastStates)
 	case "past_images":
 		o.pastImages(r)
 	default:
@@ -335,8 +335,8 @@ func (o *Observation) field(r *reader, key []byte) {
 //rt:noalloc
 func (o *Observation) images(r *reader) {
 	o.Images = o.Images[:0]
-	for range r.mapHeader("images", MaxImages) {
-		name := r.text("image name", MaxNameBytes)
+	for range r.mapHeader(MaxImages) {
+		name := r.text(MaxNameBytes)
 		i := slices.IndexFunc(o.Images, func(m Image) bool { return m.Name == string(name) })
 		if i < 0 {
 			i = len(o.Images)
@@ -360,10 +360,10 @@ func (o *Observation) pastImages(r *reader) {
 	if r.null() {
 		return
 	}
-	for range r.mapHeader("past_images", MaxImages) {
-		name := o.names.text(r.text("image name", MaxNameBytes))
+	for range r.mapHeader(MaxImages) {
+		name := o.names.text(r.text(MaxNameBytes))
 		o.PastImages = slices.DeleteFunc(o.PastImages, func(m Image) bool { return m.Name == name })
-		for range r.arrayHeader("past_images", MaxSteps-1) {
+		for range r.arrayHeader(MaxSteps - 1) {
 			m := Image{Name: name}
 			if !r.null() {
 				r.image(&m)
@@ -392,14 +392,14 @@ func (o *Observation) Past(name string) []Image {
 //rt:noalloc
 func (r *reader) image(m *Image) {
 	var v tensorView
-	for range r.mapHeader("image", MaxMapKeys) {
+	for range r.mapHeader(MaxMapKeys) {
 		switch key := r.key(); string(key) {
 		case "codec":
 			m.Codec = r.codec()
 		case "shape":
-			r.dims("image shape", &v)
+			r.dims(&v)
 		case "data":
-			m.Data = r.data("image data", MaxImageBytes)
+			m.Data = r.data(MaxImageBytes)
 		default:
 			r.skip(0)
 		}
@@ -408,7 +408,7 @@ func (r *reader) image(m *Image) {
 		return
 	}
 	if len(m.Data) == 0 {
-		r.shape("image", "no data", "a picture")
+		r.shape("no data", "a picture")
 		return
 	}
 	if m.Codec != Raw {
@@ -424,7 +424,7 @@ func (r *reader) image(m *Image) {
 
 //rt:noalloc
 func (r *reader) codec() Codec {
-	name := r.text("codec", MaxNameBytes)
+	name := r.text(MaxNameBytes)
 	switch string(name) {
 	case "raw":
 		return Raw
@@ -441,15 +441,15 @@ func (o *Observation) spans(r *reader) {
 	if r.null() {
 		return
 	}
-	for range r.arrayHeader("spans", MaxSpans) {
-		if r.arrayHeader("span", 3) != 3 {
-			r.shape("span", "another number of values", "source, start and end")
+	for range r.arrayHeader(MaxSpans) {
+		if r.arrayHeader(3) != 3 {
+			r.shape("another number of values", "source, start and end")
 			return
 		}
 		var s Span
-		_, s.Source = r.optionalInt("span source")
-		s.Start = int32(r.int("span start", 0, MaxRows))
-		s.End = int32(r.int("span end", int64(s.Start), MaxRows))
+		_, s.Source = r.optionalInt()
+		s.Start = int32(r.int(0, MaxRows))
+		s.End = int32(r.int(int64(s.Start), MaxRows))
 		o.Spans = append(o.Spans, s)
 	}
 }
@@ -460,8 +460,8 @@ func (o *Observation) staleCameras(r *reader) {
 	if r.null() {
 		return
 	}
-	for range r.arrayHeader("stale_cameras", MaxImages) {
-		o.StaleCameras = append(o.StaleCameras, o.names.text(r.text("camera name", MaxNameBytes)))
+	for range r.arrayHeader(MaxImages) {
+		o.StaleCameras = append(o.StaleCameras, o.names.text(r.text(MaxNameBytes)))
 	}
 }
 
@@ -472,11 +472,11 @@ func (r *reader) of(name string) { r.err = fmt.Errorf("image %s: %w", name, r.er
 
 //go:noinline
 func (r *reader) badCodec(name []byte) {
-	r.shape("image", fmt.Sprintf("codec %q", name), "jpeg or raw")
+	r.shape(fmt.Sprintf("codec %q", name), "jpeg or raw")
 }
 
 //go:noinline
 func (r *reader) rawShape(v tensorView, n int) {
-	r.shape("image", fmt.Sprintf("raw shape %v with %d bytes", v.shape[:v.rank], n),
+	r.shape(fmt.Sprintf("raw shape %v with %d bytes", v.shape[:v.rank], n),
 		fmt.Sprintf("[H, W, 3] with H x W x 3 bytes, sides at most %d", MaxImageSide))
 }

@@ -16,11 +16,11 @@ type Asked struct {
 func ReadAsked(body []byte) (a Asked, err error) {
 	var r reader
 	for range r.open(body) {
-		switch string(r.key()) {
+		switch string(r.next()) {
 		case "runway_ms":
-			a.HasRunway, a.RunwayMs = r.optionalFloat("runway_ms")
+			a.HasRunway, a.RunwayMs = r.optionalFloat()
 		case "n":
-			a.HasN, a.N = r.optionalInt("n")
+			a.HasN, a.N = r.optionalInt()
 		default:
 			r.skip(0)
 		}

@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 )
 
 // Operations of a session query.
@@ -99,11 +99,11 @@ func ParseOp(src []byte) (string, error) {
 	op := OpOpen
 	var r reader
 	for range r.open(src) {
-		if string(r.key()) != "op" {
+		if string(r.next()) != "op" {
 			r.skip(0)
 			continue
 		}
-		if op = r.string("op", MaxNameBytes); op != OpOpen && op != OpClose {
+		if op = r.string(MaxNameBytes); op != OpOpen && op != OpClose {
 			r.badOp(op, "open or close")
 		}
 	}
@@ -111,7 +111,7 @@ func ParseOp(src []byte) (string, error) {
 }
 
 func (r *reader) badOp(got, want string) {
-	r.fail(fmt.Errorf("wire: op: got %q, want %s: %w", got, want, ErrMalformed))
+	r.refuse(strconv.Quote(got), want, ErrMalformed)
 }
 
 // Reset starts an episode.

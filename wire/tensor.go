@@ -65,23 +65,23 @@ type tensorView struct {
 }
 
 //rt:noalloc
-func (r *reader) tensor(field string) (v tensorView, present bool) {
+func (r *reader) tensor() (v tensorView, present bool) {
 	if r.null() {
 		return v, false
 	}
 	const dtype, shape, data, all = 1, 2, 4, 7
 	seen := 0
-	for range r.mapHeader(field, MaxMapKeys) {
+	for range r.mapHeader(MaxMapKeys) {
 		switch key := r.key(); string(key) {
 		case "dtype":
 			seen |= dtype
-			r.dtype(field, &v)
+			r.dtype(&v)
 		case "shape":
 			seen |= shape
-			r.dims(field, &v)
+			r.dims(&v)
 		case "data":
 			seen |= data
-			v.data = r.data(field, MaxMessageBytes)
+			v.data = r.data(MaxMessageBytes)
 		default:
 			r.skip(0)
 		}
@@ -90,29 +90,29 @@ func (r *reader) tensor(field string) (v tensorView, present bool) {
 		return tensorView{}, false
 	}
 	if seen != all {
-		r.shape(field, "a tensor without all of its keys", "dtype, shape and data")
+		r.shape("a tensor without all of its keys", "dtype, shape and data")
 		return tensorView{}, false
 	}
 	if n := v.bytes(); n != int64(len(v.data)) {
-		r.sizeMismatch(field, n, len(v.data))
+		r.sizeMismatch(n, len(v.data))
 		return tensorView{}, false
 	}
 	return v, true
 }
 
 //rt:noalloc
-func (r *reader) dtype(field string, v *tensorView) {
-	name := r.text(field, MaxNameBytes)
+func (r *reader) dtype(v *tensorView) {
+	name := r.text(MaxNameBytes)
 	if v.dtype = dtypeOf(name); v.dtype == 0 {
-		r.badDType(field, name)
+		r.badDType(name)
 	}
 }
 
 //rt:noalloc
-func (r *reader) dims(field string, v *tensorView) {
-	v.rank = r.arrayHeader(field, MaxDims)
+func (r *reader) dims(v *tensorView) {
+	v.rank = r.arrayHeader(MaxDims)
 	for i := range v.rank {
-		v.shape[i] = int(r.int(field, 0, MaxMessageBytes))
+		v.shape[i] = int(r.int(0, MaxMessageBytes))
 	}
 }
 
@@ -134,13 +134,13 @@ func (v *tensorView) bytes() int64 {
 // floats appends the tensor's elements to dst; each must be finite.
 //
 //rt:noalloc
-func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
+func (r *reader) floats(dst []float32, v *tensorView) []float32 {
 	switch v.dtype {
 	case float32Type:
 		for d := v.data; len(d) >= 4; d = d[4:] {
 			bits := binary.LittleEndian.Uint32(d)
 			if bits&0x7f800000 == 0x7f800000 {
-				r.notFinite(field)
+				r.notFinite()
 				return dst[:0]
 			}
 			dst = append(dst, math.Float32frombits(bits))
@@ -149,13 +149,13 @@ func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 		for d := v.data; len(d) >= 8; d = d[8:] {
 			f := float32(math.Float64frombits(binary.LittleEndian.Uint64(d)))
 			if math.Float32bits(f)&0x7f800000 == 0x7f800000 {
-				r.notFinite(field)
+				r.notFinite()
 				return dst[:0]
 			}
 			dst = append(dst, f)
 		}
 	default:
-		r.shape(field, dtypes[v.dtype].name, "<f4 or <f8")
+		r.shape(dtypes[v.dtype].name, "<f4 or <f8")
 	}
 	return dst
 }
@@ -163,26 +163,26 @@ func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 // vector reads a 1-D tensor of floats into dst[:0]; nil gives an empty slice.
 //
 //rt:noalloc
-func (r *reader) vector(dst []float32, field string) []float32 {
+func (r *reader) vector(dst []float32) []float32 {
 	dst = dst[:0]
-	v, present := r.tensor(field)
-	if !present || !r.fits(field, &v, MaxDOF) {
+	v, present := r.tensor()
+	if !present || !r.fits(&v, MaxDOF) {
 		return dst
 	}
-	return r.floats(dst, field, &v)
+	return r.floats(dst, &v)
 }
 
 // fits reports whether v has as many axes as limits, each within its limit.
 //
 //rt:noalloc
-func (r *reader) fits(field string, v *tensorView, limits ...int) bool {
+func (r *reader) fits(v *tensorView, limits ...int) bool {
 	if v.rank != len(limits) {
-		r.rank(field, v.rank, len(limits))
+		r.rank(v.rank, len(limits))
 		return false
 	}
 	for i, limit := range limits {
 		if v.shape[i] > limit {
-			r.tooLarge(field, v.shape[i], limit)
+			r.tooLarge("elements of an axis", v.shape[i], limit)
 			return false
 		}
 	}
@@ -230,13 +230,13 @@ func appendFloats(dst []byte, v []float32) []byte {
 // matrix reads a 2-D tensor of floats into m, reusing its memory.
 //
 //rt:noalloc
-func (r *reader) matrix(m *Matrix, field string) {
+func (r *reader) matrix(m *Matrix) {
 	m.clear()
-	v, present := r.tensor(field)
-	if !present || !r.fits(field, &v, MaxRows, MaxDOF) {
+	v, present := r.tensor()
+	if !present || !r.fits(&v, MaxRows, MaxDOF) {
 		return
 	}
-	m.Data = r.floats(m.Data, field, &v)
+	m.Data = r.floats(m.Data, &v)
 	if r.err != nil {
 		m.Data = m.Data[:0]
 		return
@@ -245,16 +245,16 @@ func (r *reader) matrix(m *Matrix, field string) {
 }
 
 //go:noinline
-func (r *reader) badDType(field string, name []byte) {
-	r.fail(fmt.Errorf("wire: %s: got dtype %q, want %s: %w", field, name, dtypeNames, ErrMalformed))
+func (r *reader) badDType(name []byte) {
+	r.refuse(fmt.Sprintf("dtype %q", name), dtypeNames, ErrMalformed)
 }
 
 //go:noinline
-func (r *reader) rank(field string, got, want int) {
-	r.shape(field, fmt.Sprintf("%d axes", got), fmt.Sprintf("%d", want))
+func (r *reader) rank(got, want int) {
+	r.shape(fmt.Sprintf("%d axes", got), fmt.Sprintf("%d", want))
 }
 
 //go:noinline
-func (r *reader) sizeMismatch(field string, shape int64, data int) {
-	r.shape(field, fmt.Sprintf("%d bytes", data), fmt.Sprintf("%d, which its shape asks for", shape))
+func (r *reader) sizeMismatch(shape int64, data int) {
+	r.shape(fmt.Sprintf("%d bytes", data), fmt.Sprintf("%d, which its shape asks for", shape))
 }

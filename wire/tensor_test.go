@@ -30,7 +30,7 @@ func AppendTensor(dst []byte, t Tensor) []byte {
 //rt:noalloc
 func ParseTensor(t *Tensor, src []byte) (present bool, err error) {
 	r := reader{b: src}
-	v, present := r.tensor("tensor")
+	v, present := r.tensor()
 	if err := r.close(); err != nil {
 		return false, err
 	}
