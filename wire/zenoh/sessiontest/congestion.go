@@ -23,7 +23,7 @@ func (p pair) gate(key string) *gate {
 	g := &gate{open: make(chan struct{})}
 	g.release = sync.OnceFunc(func() { close(g.open) })
 	p.Cleanup(g.release)
-	p.subscribe(p.to, key, func(s wire.Sample) {
+	p.to.subscribe(key, func(s wire.Sample) {
 		<-g.open
 		s.Payload = s.Payload[:numberBytes]
 		g.Deposit(s)
@@ -89,7 +89,7 @@ var congestion = []testCase{
 	}},
 	{"blocking loses nothing", func(p pair) {
 		var got Basket
-		p.subscribe(p.to, "@c/block", func(s wire.Sample) {
+		p.to.subscribe("@c/block", func(s wire.Sample) {
 			time.Sleep(time.Millisecond) // slower than the publisher
 			s.Payload = s.Payload[:numberBytes]
 			got.Deposit(s)
@@ -116,7 +116,7 @@ var congestion = []testCase{
 		waited := longest(n, func(i int) {
 			number(payload, i)
 			r, err := pub.PutLatest(payload, nil)
-			if err != nil && !p.fromLacks.Latest {
+			if err != nil && !p.from.Latest {
 				p.Fatalf("PutLatest = %v", err)
 			}
 			if r {
@@ -127,7 +127,7 @@ var congestion = []testCase{
 			p.Errorf("a PutLatest waited %v", waited)
 		}
 		g.release()
-		if p.fromLacks.Latest {
+		if p.from.Latest {
 			p.Skip("PutLatest is a Put here: which one is last is the network's choice")
 		}
 		g.await(p, 1)
@@ -150,8 +150,8 @@ var congestion = []testCase{
 		// arrive before the last bulk sample that was queued at that time.
 		var bulkSeen, bulkWhenUrgent atomic.Int64
 		bulkWhenUrgent.Store(-1)
-		p.subscribe(p.to, "@c/bulk", func(wire.Sample) { bulkSeen.Add(1); time.Sleep(200 * time.Microsecond) })
-		p.subscribe(p.to, "@c/urgent", func(wire.Sample) { bulkWhenUrgent.CompareAndSwap(-1, bulkSeen.Load()) })
+		p.to.subscribe("@c/bulk", func(wire.Sample) { bulkSeen.Add(1); time.Sleep(200 * time.Microsecond) })
+		p.to.subscribe("@c/urgent", func(wire.Sample) { bulkWhenUrgent.CompareAndSwap(-1, bulkSeen.Load()) })
 		bulk := p.matched(p.from, "@c/bulk", blocking)
 		urgent := p.matched(p.from, "@c/urgent", wire.ActionQoS)
 		payload := make([]byte, 64<<10)

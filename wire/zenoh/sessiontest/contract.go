@@ -57,9 +57,15 @@ type Lacks struct {
 // pair is a Net seen in one direction.
 type pair struct {
 	*testing.T
-	from, to           wire.Session
-	fromLacks, toLacks Lacks
-	cut                func() // see Net.Cut
+	from, to end
+	cut      func() // see Net.Cut
+}
+
+// end is one session of a pair.
+type end struct {
+	wire.Session
+	Lacks
+	t *testing.T
 }
 
 type testCase struct {
@@ -90,18 +96,18 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 	for _, c := range cases {
 		t.Run(c.name+", left to right", func(t *testing.T) {
 			n := open(t)
-			pair{t, n.Left, n.Right, n.LeftLacks, n.RightLacks, n.Cut}.run(c)
+			pair{t, end{n.Left, n.LeftLacks, t}, end{n.Right, n.RightLacks, t}, n.Cut}.run(c)
 		})
 		t.Run(c.name+", right to left", func(t *testing.T) {
 			n := open(t)
-			pair{t, n.Right, n.Left, n.RightLacks, n.LeftLacks, n.Cut}.run(c)
+			pair{t, end{n.Right, n.RightLacks, t}, end{n.Left, n.LeftLacks, t}, n.Cut}.run(c)
 		})
 	}
 }
 
 // run runs a case when the tokens of earlier cases have ended. A router may notice the end of their sessions late.
 func (p pair) run(c testCase) {
-	for _, s := range []wire.Session{p.from, p.to} {
+	for _, s := range []end{p.from, p.to} {
 		rttest.Eventually(p.T, "the end of the tokens of earlier cases", func() bool {
 			verbatim, err1 := s.Tokens(p.Context(), "@c/**", time.Second)
 			plain, err2 := s.Tokens(p.Context(), "c/**", time.Second)
@@ -114,24 +120,24 @@ func (p pair) run(c testCase) {
 // blocking is a QoS under which no message is dropped.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
-func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
-	return rttest.OrPanic(s.Publisher(key, qos))
+func (e end) publisher(key string, qos wire.QoS) wire.Publisher {
+	return rttest.OrPanic(e.Publisher(key, qos))
 }
 
-func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
-	return rttest.OrPanic(s.Subscribe(expr, deposit))
+func (e end) subscribe(expr string, deposit func(wire.Sample)) wire.Declaration {
+	return rttest.OrPanic(e.Subscribe(expr, deposit))
 }
 
-func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
-	return rttest.OrPanic(s.Queryable(expr, answer))
+func (e end) queryable(expr string, answer func(wire.Query)) wire.Declaration {
+	return rttest.OrPanic(e.Queryable(expr, answer))
 }
 
-func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.OrPanic(s.Token(key)) }
+func (e end) token(key string) wire.Declaration { return rttest.OrPanic(e.Token(key)) }
 
 // matched returns a publisher on key as soon as its session knows the other side's subscribers.
-func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+func (p pair) matched(s end, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
-	pub := p.publisher(s, key, qos)
+	pub := s.publisher(key, qos)
 	p.known()
 	return pub
 }
@@ -142,9 +148,9 @@ var tokensMade atomic.Uint64
 // arrives after them.
 func (p pair) known() {
 	p.Helper()
-	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
+	for _, way := range [][2]end{{p.from, p.to}, {p.to, p.from}} {
 		key := fmt.Sprintf("@c/known/%d", tokensMade.Add(1))
-		token := p.token(way[0], key)
+		token := way[0].token(key)
 		rttest.Eventually(p.T, "the other end's declarations", func() bool {
 			all, err := way[1].Tokens(p.Context(), key, time.Second)
 			return err == nil && len(all) > 0

@@ -16,10 +16,10 @@ var life = []testCase{
 			p.Skip("this network cannot cut its links")
 		}
 		var got Basket
-		p.subscribe(p.to, "@c/re/s", got.Deposit)
-		p.queryable(p.to, "@c/re/q", replier("@c/re/q", "yes"))
-		p.token(p.to, "@c/re/t")
-		d, _ := p.watch(p.from, "@c/re/*")
+		p.to.subscribe("@c/re/s", got.Deposit)
+		p.to.queryable("@c/re/q", replier("@c/re/q", "yes"))
+		p.to.token("@c/re/t")
+		d, _ := p.from.watch("@c/re/*")
 		pub := p.matched(p.from, "@c/re/s", blocking)
 		works := func() {
 			p.Helper()
@@ -60,11 +60,11 @@ var life = []testCase{
 		}
 	}},
 	{"a closed session's tokens vanish and its objects are gone", func(p pair) {
-		p.token(p.to, "@c/close/t")
-		p.subscribe(p.to, "@c/close/s", func(wire.Sample) {})
-		p.queryable(p.to, "@c/close/q", replier("@c/close/q", "here"))
-		d, _ := p.watch(p.from, "@c/close/*")
-		p.reached(p.from, "@c/close/q", 1)
+		p.to.token("@c/close/t")
+		p.to.subscribe("@c/close/s", func(wire.Sample) {})
+		p.to.queryable("@c/close/q", replier("@c/close/q", "here"))
+		d, _ := p.from.watch("@c/close/*")
+		p.from.reached("@c/close/q", 1)
 		p.reads(d, "+@c/close/t")
 		rttest.Do(p, p.to.Close())
 		p.reads(d, "+@c/close/t", "-@c/close/t")
@@ -74,8 +74,8 @@ var life = []testCase{
 		}
 	}},
 	{"a closed session refuses", func(p pair) {
-		pub := p.publisher(p.from, "@c/shut", blocking)
-		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
+		pub := p.from.publisher("@c/shut", blocking)
+		sub := p.from.subscribe("@c/shut", func(wire.Sample) {})
 		rttest.Eventually(p.T, "the link to show", p.from.Connected)
 		rttest.Do(p, p.from.Close())
 		if p.from.Connected() {
@@ -99,7 +99,7 @@ var life = []testCase{
 	}},
 	{"Close ends a question that waits", func(p pair) {
 		asked := make(chan struct{}, 100)
-		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
+		p.to.queryable("@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
 		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may notice the link a little later
 		go func() {
@@ -117,7 +117,7 @@ var life = []testCase{
 		}
 	}},
 	{"no callback runs after Undeclare has returned", func(p pair) {
-		pub := p.publisher(p.from, "@c/after", wire.QoS{Reliable: true})
+		pub := p.from.publisher("@c/after", wire.QoS{Reliable: true})
 		var stop atomic.Bool
 		defer stop.Store(true)
 		go func() {
@@ -130,7 +130,7 @@ var life = []testCase{
 			over := false // read and written only while no callback can run
 			n := 0
 			heard := make(chan struct{}, 1)
-			sub := p.subscribe(p.to, "@c/after", func(wire.Sample) {
+			sub := p.to.subscribe("@c/after", func(wire.Sample) {
 				if over {
 					panic("a callback after Undeclare")
 				}

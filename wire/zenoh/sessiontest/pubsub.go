@@ -26,7 +26,7 @@ var pubsub = []testCase{
 	// Put copies the payload, so the test can reuse its buffers.
 	{"samples of 0 B to 5 MB arrive whole and in order, with their attachments", func(p pair) {
 		var got Basket
-		p.subscribe(p.to, "@c/*/size", got.Deposit)
+		p.to.subscribe("@c/*/size", got.Deposit)
 		pub := p.matched(p.from, "@c/r1/size", blocking)
 		var all []wire.Sample
 		for i, n := range []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20,
@@ -34,7 +34,7 @@ var pubsub = []testCase{
 			all = append(all, wire.Sample{Key: "@c/r1/size", Payload: pattern(i, n), Attachment: pattern(i, 27)})
 		}
 		for i, n := range []int{0, 1, 1000, 1 << 16} {
-			if n < 1<<16 || !p.toLacks.LongAttachment {
+			if n < 1<<16 || !p.to.LongAttachment {
 				all = append(all, wire.Sample{Key: "@c/r1/size", Payload: []byte("x"), Attachment: pattern(i, n)})
 			}
 		}
@@ -75,11 +75,11 @@ var pubsub = []testCase{
 		} {
 			root := fmt.Sprintf("w%d/", i)
 			var got, mark Basket
-			p.subscribe(p.to, root+tt.expr, got.Deposit)
-			p.subscribe(p.to, root+"mark", mark.Deposit)
+			p.to.subscribe(root+tt.expr, got.Deposit)
+			p.to.subscribe(root+"mark", mark.Deposit)
 			last := p.matched(p.from, root+"mark", blocking)
 			for _, k := range keys {
-				rttest.PanicOn(p.publisher(p.from, root+k, blocking).Put(nil, nil))
+				rttest.PanicOn(p.from.publisher(root+k, blocking).Put(nil, nil))
 			}
 			rttest.PanicOn(last.Put(nil, nil)) // this sample arrives after all earlier samples on its lane
 			mark.await(p, 1)
@@ -94,9 +94,9 @@ var pubsub = []testCase{
 	}},
 	{"overlapping subscriptions get each sample once", func(p pair) {
 		var wide, narrow, same Basket
-		p.subscribe(p.to, "@c/over/**", wide.Deposit)
-		p.subscribe(p.to, "@c/over/a", narrow.Deposit)
-		p.subscribe(p.to, "@c/over/a", same.Deposit)
+		p.to.subscribe("@c/over/**", wide.Deposit)
+		p.to.subscribe("@c/over/a", narrow.Deposit)
+		p.to.subscribe("@c/over/a", same.Deposit)
 		pub := p.matched(p.from, "@c/over/a", blocking)
 		for range 50 {
 			rttest.PanicOn(pub.Put(nil, nil))
@@ -110,8 +110,8 @@ var pubsub = []testCase{
 	}},
 	{"an undeclared subscriber receives nothing more", func(p pair) {
 		var got, rest Basket
-		sub := p.subscribe(p.to, "@c/un/a", got.Deposit)
-		p.subscribe(p.to, "@c/un/b", rest.Deposit)
+		sub := p.to.subscribe("@c/un/a", got.Deposit)
+		p.to.subscribe("@c/un/b", rest.Deposit)
 		a, b := p.matched(p.from, "@c/un/a", blocking), p.matched(p.from, "@c/un/b", blocking)
 		rttest.PanicOn(a.Put(nil, nil))
 		got.await(p, 1)
@@ -132,11 +132,11 @@ var pubsub = []testCase{
 			n.Add(1)
 			running.Add(-1)
 		}
-		p.subscribe(p.to, "@c/serial/*", func(wire.Sample) { happen() })
+		p.to.subscribe("@c/serial/*", func(wire.Sample) { happen() })
 		rttest.OrPanic(p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }))
 		pub := p.matched(p.from, "@c/serial/a", blocking)
 		for range 500 {
-			token := p.token(p.from, "@c/serial/t")
+			token := p.from.token("@c/serial/t")
 			rttest.PanicOn(pub.Put(nil, nil))
 			token.Undeclare()
 		}
@@ -147,9 +147,9 @@ var pubsub = []testCase{
 	}},
 	{"a callback may publish", func(p pair) {
 		var pong Basket
-		p.subscribe(p.from, "@c/pong", pong.Deposit)
+		p.from.subscribe("@c/pong", pong.Deposit)
 		answer := p.matched(p.to, "@c/pong", blocking)
-		p.subscribe(p.to, "@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
+		p.to.subscribe("@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
 		ping := p.matched(p.from, "@c/ping", blocking)
 		for i := range 20 {
 			rttest.PanicOn(ping.Put(pattern(i, 500), nil))

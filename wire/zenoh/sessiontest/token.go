@@ -46,9 +46,9 @@ func (d *Diary) of(key string) (all []string) {
 	return all
 }
 
-func (p pair) watch(s wire.Session, expr string) (*Diary, wire.Declaration) {
+func (e end) watch(expr string) (*Diary, wire.Declaration) {
 	d := new(Diary)
-	return d, rttest.OrPanic(s.SubscribeTokens(expr, d.Deposit))
+	return d, rttest.OrPanic(e.SubscribeTokens(expr, d.Deposit))
 }
 
 // reads waits until the diary has exactly the entries want, in any order.
@@ -68,33 +68,33 @@ func (p pair) reads(d *Diary, want ...string) {
 }
 
 // lists waits until Tokens returns exactly these keys.
-func (p pair) lists(s wire.Session, expr string, want ...string) {
-	p.Helper()
-	rttest.Eventually(p.T, fmt.Sprint("the list ", want), func() bool {
-		got, err := s.Tokens(p.Context(), expr, rttest.Patience)
+func (e end) lists(expr string, want ...string) {
+	e.t.Helper()
+	rttest.Eventually(e.t, fmt.Sprint("the list ", want), func() bool {
+		got, err := e.Tokens(e.t.Context(), expr, rttest.Patience)
 		return err == nil && slices.Equal(got, want)
 	})
 }
 
 var tokens = []testCase{
 	{"tokens that are there come first, then what changes", func(p pair) {
-		first := p.token(p.to, "@c/l/first")
-		p.token(p.to, "@c/l/second")
-		p.lists(p.from, "@c/l/*", "@c/l/first", "@c/l/second")
-		d, _ := p.watch(p.from, "@c/l/**")
+		first := p.to.token("@c/l/first")
+		p.to.token("@c/l/second")
+		p.from.lists("@c/l/*", "@c/l/first", "@c/l/second")
+		d, _ := p.from.watch("@c/l/**")
 		p.reads(d, "+@c/l/first", "+@c/l/second")
-		third := p.token(p.to, "@c/l/x/third")
+		third := p.to.token("@c/l/x/third")
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third")
 		rttest.Do(p, first.Undeclare())
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first")
 		third.Undeclare()
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first", "-@c/l/x/third")
-		p.lists(p.from, "@c/l/**", "@c/l/second")
+		p.from.lists("@c/l/**", "@c/l/second")
 	}},
 	{"a watcher before its tokens sees them come and go", func(p pair) {
-		d, _ := p.watch(p.from, "@c/e/*")
+		d, _ := p.from.watch("@c/e/*")
 		for i := range 3 {
-			tok := p.token(p.to, "@c/e/a")
+			tok := p.to.token("@c/e/a")
 			rttest.Eventually(p.T, "it to appear", func() bool { return len(d.of("@c/e/a")) == 2*i+1 })
 			tok.Undeclare()
 			rttest.Eventually(p.T, "it to vanish", func() bool { return len(d.of("@c/e/a")) == 2*i+2 })
@@ -105,27 +105,27 @@ var tokens = []testCase{
 		}
 	}},
 	{"a key that several hold vanishes with the last", func(p pair) {
-		d, _ := p.watch(p.from, "@c/s/*")
-		other, _ := p.watch(p.to, "@c/s/*")
-		a := p.token(p.to, "@c/s/k")
-		b := p.token(p.to, "@c/s/k")
-		c := p.token(p.from, "@c/s/k")
+		d, _ := p.from.watch("@c/s/*")
+		other, _ := p.to.watch("@c/s/*")
+		a := p.to.token("@c/s/k")
+		b := p.to.token("@c/s/k")
+		c := p.from.token("@c/s/k")
 		// This token arrives after the earlier tokens, so then each end has the other end's tokens.
-		p.token(p.to, "@c/s/ready")
-		p.token(p.from, "@c/s/ready2")
+		p.to.token("@c/s/ready")
+		p.from.token("@c/s/ready2")
 		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
 		p.reads(other, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
 		a.Undeclare()
 		c.Undeclare()
-		p.token(p.to, "@c/s/mark")
-		p.token(p.from, "@c/s/mark2")
+		p.to.token("@c/s/mark")
+		p.from.token("@c/s/mark2")
 		all := []string{"+@c/s/k", "+@c/s/ready", "+@c/s/ready2", "+@c/s/mark", "+@c/s/mark2"}
 		both := func() {
 			p.Helper()
-			if !p.fromLacks.SharedTokens {
+			if !p.from.SharedTokens {
 				p.reads(d, all...)
 			}
-			if !p.toLacks.SharedTokens {
+			if !p.to.SharedTokens {
 				p.reads(other, all...)
 			}
 		}
@@ -135,64 +135,64 @@ var tokens = []testCase{
 		both()
 	}},
 	{"a session sees its own tokens", func(p pair) {
-		d, _ := p.watch(p.from, "@c/o/*")
-		tok := p.token(p.from, "@c/o/own")
-		if p.fromLacks.SharedTokens {
+		d, _ := p.from.watch("@c/o/*")
+		tok := p.from.token("@c/o/own")
+		if p.from.SharedTokens {
 			rttest.Eventually(p.T, "the own token", func() bool { return len(d.Entries()) > 0 })
 		} else {
 			p.reads(d, "+@c/o/own")
 		}
-		p.lists(p.from, "@c/o/*", "@c/o/own")
-		p.lists(p.to, "@c/o/*", "@c/o/own")
+		p.from.lists("@c/o/*", "@c/o/own")
+		p.to.lists("@c/o/*", "@c/o/own")
 		tok.Undeclare()
-		if p.fromLacks.SharedTokens {
+		if p.from.SharedTokens {
 			rttest.Eventually(p.T, "its end", func() bool { return slices.Contains(d.Entries(), "-@c/o/own") })
 		} else {
 			p.reads(d, "+@c/o/own", "-@c/o/own")
 		}
-		p.lists(p.from, "@c/o/*")
-		p.lists(p.to, "@c/o/*")
+		p.from.lists("@c/o/*")
+		p.to.lists("@c/o/*")
 	}},
 	{"wildcards match tokens, except for verbatim chunks", func(p pair) {
 		for _, key := range []string{"c/k/a", "c/k/a/b", "c/k/@v", "c/k/@v/b"} {
-			p.token(p.to, key)
+			p.to.token(key)
 		}
-		p.lists(p.from, "c/k/*", "c/k/a")
-		p.lists(p.from, "c/k/**", "c/k/a", "c/k/a/b")
-		p.lists(p.from, "c/k/@v/**", "c/k/@v", "c/k/@v/b")
-		p.lists(p.from, "c/k/a$*", "c/k/a")
-		d, _ := p.watch(p.from, "c/**/b")
+		p.from.lists("c/k/*", "c/k/a")
+		p.from.lists("c/k/**", "c/k/a", "c/k/a/b")
+		p.from.lists("c/k/@v/**", "c/k/@v", "c/k/@v/b")
+		p.from.lists("c/k/a$*", "c/k/a")
+		d, _ := p.from.watch("c/**/b")
 		p.reads(d, "+c/k/a/b")
-		e, _ := p.watch(p.from, "c/k/@v")
+		e, _ := p.from.watch("c/k/@v")
 		p.reads(e, "+c/k/@v")
 	}},
 	{"several watchers each see every token", func(p pair) {
-		p.token(p.to, "@c/w/a")
-		p.lists(p.from, "@c/w/*", "@c/w/a")
-		first, _ := p.watch(p.from, "@c/w/*")
-		second, w := p.watch(p.from, "@c/w/a")
+		p.to.token("@c/w/a")
+		p.from.lists("@c/w/*", "@c/w/a")
+		first, _ := p.from.watch("@c/w/*")
+		second, w := p.from.watch("@c/w/a")
 		p.reads(first, "+@c/w/a")
 		p.reads(second, "+@c/w/a")
-		third, _ := p.watch(p.from, "@c/w/**")
+		third, _ := p.from.watch("@c/w/**")
 		p.reads(third, "+@c/w/a")
 		w.Undeclare()
-		p.token(p.to, "@c/w/b")
+		p.to.token("@c/w/b")
 		p.reads(first, "+@c/w/a", "+@c/w/b")
 		p.reads(third, "+@c/w/a", "+@c/w/b")
 		p.reads(second, "+@c/w/a")
 	}},
 	{"an undeclared watcher gets no more reports, and the next begins anew", func(p pair) {
-		tok := p.token(p.to, "@c/u/old")
-		p.token(p.to, "@c/u/new")
-		d, w := p.watch(p.from, "@c/u/*")
+		tok := p.to.token("@c/u/old")
+		p.to.token("@c/u/new")
+		d, w := p.from.watch("@c/u/*")
 		p.reads(d, "+@c/u/old", "+@c/u/new")
 		w.Undeclare()
 		tok.Undeclare()
-		p.lists(p.from, "@c/u/*", "@c/u/new")
-		next, _ := p.watch(p.from, "@c/u/*")
-		if p.fromLacks.SharedTokens {
+		p.from.lists("@c/u/*", "@c/u/new")
+		next, _ := p.from.watch("@c/u/*")
+		if p.from.SharedTokens {
 			rttest.Eventually(p.T, "the token", func() bool { return len(next.of("@c/u/new")) > 0 })
-			if old := next.of("@c/u/old"); len(old) > 0 && !p.fromLacks.EndedTokens {
+			if old := next.of("@c/u/old"); len(old) > 0 && !p.from.EndedTokens {
 				p.Errorf("entries %v of a token that had ended", old)
 			}
 			return
