@@ -71,6 +71,12 @@ func Write(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
+// Unchanged reports whether two results of os.Stat show the same file with the same content, or nil for an absent file.
+// Size and time alone do not suffice: they may be equal in two folders between which a link is swapped.
+func Unchanged(a, b os.FileInfo) bool {
+	return a == b || os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
 // Expand replaces ~, ~user, $NAME and ${NAME} as Python's os.path.expandvars(os.path.expanduser(path)) does, which
 // huggingface_hub uses. An unknown user or variable is left as written; CheckPath refuses an unknown user.
 func Expand(path string) string {

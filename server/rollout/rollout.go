@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
@@ -181,8 +182,7 @@ func (k *Keeper) reread() {
 		return // a pipe can be read only once
 	}
 	info, err := os.Stat(k.Manifest.File())
-	if err == nil && k.seen != nil && os.SameFile(info, k.seen) && info.Size() == k.seen.Size() &&
-		info.ModTime().Equal(k.seen.ModTime()) {
+	if err == nil && userfile.Unchanged(info, k.seen) {
 		return
 	}
 	var read manifest.Config

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -214,22 +215,19 @@ type fix struct {
 func TestEachFailureHasItsOwnCure(t *testing.T) {
 	const giveCA = "give the root CA"
 	hour := time.Hour
-	from := func(from, to time.Duration) func(*x509.Certificate) {
-		return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }
-	}
 	usage := func(u x509.ExtKeyUsage) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{u} }
 	}
 	ours := endpointtest.New(t)
 	other := endpointtest.Make(t, func(c *x509.Certificate) { c.Subject.CommonName = "other CA" })
 	anew := endpointtest.New(t) // another authority with the same name and another key
-	old := endpointtest.Make(t, from(-9*hour, -hour))
-	young := endpointtest.Make(t, from(24*hour, 48*hour))
+	old := endpointtest.Make(t, valid(-9*hour, -hour))
+	young := endpointtest.Make(t, valid(24*hour, 48*hour))
 	listen := func(cert, key string) Security { return Security{ListenCertificate: cert, ListenKey: key} }
 	mutual := func(s Security, ca string) Security { s.RootCA, s.MutualTLS = ca, true; return s }
 	good := listen(ours.Issue("gpu-box", "127.0.0.1"))
-	over := listen(ours.IssueAs("gpu-over", from(-9*hour, -hour), "127.0.0.1"))
-	early := listen(ours.IssueAs("gpu-early", from(24*hour, 48*hour), "127.0.0.1"))
+	over := listen(ours.IssueAs("gpu-over", valid(-9*hour, -hour), "127.0.0.1"))
+	early := listen(ours.IssueAs("gpu-early", valid(24*hour, 48*hour), "127.0.0.1"))
 	named := listen(ours.Issue("gpu-named", "gpu.example", "10.9.8.7"))
 	nameless := listen(ours.Issue("gpu-nameless"))
 	byOld := listen(old.Issue("gpu-old", "127.0.0.1"))
@@ -282,14 +280,14 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 		{"a stranger's", mutual(good, ours.CA), robot(strangerCert, strangerKey, ours.CA),
 			fix{[]string{`("stranger") was signed by "other CA"`, "show one that its root CA vouches for"},
 				[]string{"none of the authorities in "}, giveCA}},
-		{"one that is over", mutual(good, ours.CA), shows("robot-over", from(-9*hour, -hour)),
+		{"one that is over", mutual(good, ours.CA), shows("robot-over", valid(-9*hour, -hour)),
 			fix{[]string{`robot-over.pem ("robot-over") expired on `},
 				[]string{`the client's certificate "robot-over" expired on `, "renewed on the robot"}, giveCA}},
 		{"one whose authority is over", mutual(good, old.CA), robot(oldCert, oldKey, ours.CA),
 			fix{[]string{`the authority "test CA" has expired in its root_ca_certificate`, "made anew"},
 				[]string{`the authority "test CA", which signed the client's certificate "robot-old", expired on`},
 				giveCA}},
-		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", from(24*hour, 48*hour)),
+		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", valid(24*hour, 48*hour)),
 			fix{[]string{`robot-early.pem ("robot-early") is not valid before `},
 				[]string{`"robot-early" is not valid before `}, giveCA}},
 		{"one for servers", mutual(good, ours.CA), shows("robot-server", usage(x509.ExtKeyUsageServerAuth)),
@@ -310,6 +308,11 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// valid returns a change of a certificate: its validity begins and ends at these times from now.
+func valid(from, to time.Duration) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }
 }
 
 // Before a robot dials, the listener reports a certificate that every client would refuse.
@@ -395,10 +398,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 // newer files.
 func TestCertificatesOfAListener(t *testing.T) {
 	ca := endpointtest.New(t)
-	now := time.Now()
-	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = now.Add(-time.Hour), now.Add(72*time.Hour+time.Minute)
-	}, "127.0.0.1")
+	now, hour := time.Now(), time.Hour
+	cert, key := ca.IssueAs("gpu", valid(-hour, 72*hour+time.Minute), "127.0.0.1")
 	own := ca.CA + ".own"
 	copyFile(t, ca.CA, own)
 	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{
@@ -408,6 +409,10 @@ func TestCertificatesOfAListener(t *testing.T) {
 		MutualTLS:         true,
 	}}.Listen())(t)
 	defer l.Close()
+	put := func(newCert, newKey string) {
+		copyFile(t, newCert, cert)
+		copyFile(t, newKey, key)
+	}
 	check := func(when time.Time, refused bool, want ...string) {
 		t.Helper()
 		found := l.Certificates(when)
@@ -422,35 +427,25 @@ func TestCertificatesOfAListener(t *testing.T) {
 	}
 	check(now, false, `the certificate "gpu" of `, "gpu.pem ends in 3 days, on ")
 	// the authority's certificate has ended by then
-	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ")
-	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "robots refuse this server")
-	check(now.Add(-2*time.Hour), true, "gpu.pem is not valid before ", "clock where it is behind")
+	check(now.Add(71*hour), true, "ends in less than two hours", `of `+own+" ended on ")
+	check(now.Add(73*hour), true, "gpu.pem ended on ", "robots refuse this server")
+	check(now.Add(-2*hour), true, "gpu.pem is not valid before ", "clock where it is behind")
 
 	other, _ := ca.Issue("other", "127.0.0.1")
 	copyFile(t, other, cert)
 	check(now, false, "have changed and are not used", "private key does not match",
 		"goes on with the set before, whose certificate (\"gpu\") ends on ")
-	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "are not used")
-	young, youngKey := ca.IssueAs("young", func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = now.Add(30*time.Minute), now.Add(71*time.Hour)
-	}, "127.0.0.1")
-	copyFile(t, young, cert)
-	copyFile(t, youngKey, key)
+	check(now.Add(73*hour), true, "gpu.pem ended on ", "are not used")
+	young, youngKey := ca.IssueAs("young", valid(hour/2, 71*hour), "127.0.0.1")
+	put(young, youngKey)
 	check(now, false, `("young") is valid from `, "goes on with the set before, whose certificate (\"gpu\")")
-	over, overKey := ca.IssueAs("over", func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = now.Add(-2*time.Hour), now.Add(-time.Hour)
-	}, "127.0.0.1")
-	copyFile(t, over, cert)
-	copyFile(t, overKey, key)
+	over, overKey := ca.IssueAs("over", valid(-2*hour, -hour), "127.0.0.1")
+	put(over, overKey)
 	check(now, false, `("over") is valid from `, "goes on with the set before, whose certificate (\"gpu\")")
-	copyFile(t, young, cert)
-	copyFile(t, youngKey, key)
+	put(young, youngKey)
 	check(now.Add(45*time.Minute), false, `the certificate "young" of `)
-	next, nextKey := ca.IssueAs("next", func(c *x509.Certificate) {
-		c.NotAfter = now.Add(90 * 24 * time.Hour)
-	}, "127.0.0.1")
-	copyFile(t, next, cert)
-	copyFile(t, nextKey, key)
+	next, nextKey := ca.IssueUntil(now.Add(90*24*hour), "next", "127.0.0.1")
+	put(next, nextKey)
 	for _, f := range l.Certificates(now) {
 		if strings.Contains(f.Text, "gpu.pem") {
 			t.Errorf("after a renewal: %s", f.Text)
@@ -514,10 +509,12 @@ func TestFilesAreChecked(t *testing.T) {
 }
 
 // Goal: a listener shows a renewed certificate without a restart, and keeps the old one while the
-// new files are unusable.
+// new files are unusable. The new files have the size and the time of the old ones.
 func TestRenewedCertificate(t *testing.T) {
 	old, next := endpointtest.New(t), endpointtest.New(t)
 	cert, key := old.Issue("a", "127.0.0.1")
+	copyFile(t, cert, cert)
+	copyFile(t, key, key)
 	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())(t)
 	defer l.Close()
 	go func() {
@@ -545,9 +542,12 @@ func TestRenewedCertificate(t *testing.T) {
 	rttest.Fails(t, trusts(old.CA))
 }
 
+// copyFile replaces a file. All files that it makes have one size and time.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	rttest.Do(t, os.WriteFile(to, []byte(rttest.ReadFile(t, from)), 0o600))
+	next := rttest.WriteFile(t, "", to+".new", fmt.Sprintf("%-2000s", rttest.ReadFile(t, from)))
+	rttest.Do(t, os.Chtimes(next, time.Time{}, time.Unix(1, 0)))
+	rttest.Do(t, os.Rename(next, to))
 }
 
 // Goal: Listen replaces the socket file of a dead process. It fails if the socket is in use, or if a file of another

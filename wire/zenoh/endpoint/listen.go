@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/child"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
@@ -178,21 +180,7 @@ type certificates struct {
 	cfg      *tls.Config    // guarded by mu
 	trusted  authorities    // the authorities that vouch for clients. Guarded by mu
 	failed   error          // the reason why the newest files are not used. Guarded by mu
-	versions [3]fileVersion // guarded by mu
-}
-
-// fileVersion distinguishes the versions of a file.
-type fileVersion struct {
-	size    int64
-	changed time.Time
-}
-
-func versionOf(path string) fileVersion {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileVersion{}
-	}
-	return fileVersion{info.Size(), info.ModTime()}
+	versions [3]os.FileInfo // the newest files. Guarded by mu
 }
 
 func (k *certificates) config() (*tls.Config, error) {
@@ -205,15 +193,19 @@ func (k *certificates) config() (*tls.Config, error) {
 // not use a new certificate that has ended or is not valid yet.
 func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
-	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
-	if k.cfg != nil && now == k.versions {
+	var now [3]os.FileInfo
+	for i, path := range [...]string{s.ListenCertificate, s.ListenKey, s.RootCA} {
+		now[i], _ = os.Stat(path) // serverConfig reports the error
+	}
+	if k.cfg != nil && slices.EqualFunc(now[:], k.versions[:], userfile.Unchanged) {
 		return k.cfg, nil
 	}
 	cfg, err := s.serverConfig()
 	if err != nil && k.cfg == nil {
 		return nil, err
 	}
-	if err == nil && k.cfg != nil && !validAt(cfg, at) && validAt(k.cfg, at) {
+	if err == nil && k.cfg != nil && !validAt(cfg.Certificates[0].Leaf, at) &&
+		validAt(k.cfg.Certificates[0].Leaf, at) {
 		leaf := cfg.Certificates[0].Leaf
 		k.failed = fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is valid from %s to %s only", s.ListenCertificate,
 			named(leaf), date(leaf.NotBefore), date(leaf.NotAfter))
@@ -229,10 +221,9 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	return k.cfg, nil
 }
 
-// validAt reports whether the listener's certificate in cfg is valid at the given time.
-func validAt(cfg *tls.Config, at time.Time) bool {
-	leaf := cfg.Certificates[0].Leaf
-	return !at.Before(leaf.NotBefore) && !at.After(leaf.NotAfter)
+// validAt reports whether a certificate is valid at the given time.
+func validAt(c *x509.Certificate, at time.Time) bool {
+	return !at.Before(c.NotBefore) && !at.After(c.NotAfter)
 }
 
 // findings does the work of Listener.Certificates.
@@ -251,18 +242,12 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 			Finding{Text: fmt.Sprintf("the certificate %s (%s) is for %s: robots that compare names refuse this server",
 				s.ListenCertificate, named(leaf), hostsOf(leaf))})
 	}
-	usable := 0
-	var ends []Finding
+	usable := slices.ContainsFunc(k.trusted.roots, func(root *x509.Certificate) bool { return validAt(root, now) })
 	for _, root := range k.trusted.roots {
-		one := judge(root, s.RootCA, "it refuses the robots that this authority vouches for", now)
-		if !slices.ContainsFunc(one, func(f Finding) bool { return f.Refused }) {
-			usable++
+		for _, f := range judge(root, s.RootCA, "it refuses the robots that this authority vouches for", now) {
+			f.Refused = f.Refused && !usable // a robot of another authority is not refused
+			found = append(found, f)
 		}
-		ends = append(ends, one...)
-	}
-	for _, f := range ends {
-		f.Refused = f.Refused && usable == 0 // a robot of another authority is not refused
-		found = append(found, f)
 	}
 	found = append(found, k.trusted.findings(s.RootCA, now)...)
 	found = append(found, openKey(s.ListenKey)...)
