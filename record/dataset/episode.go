@@ -123,7 +123,6 @@ func (r *run) tickAt(at rt.Instant) int {
 // parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
 func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
 	first, last := r.tickAt(m.begin), r.tickAt(m.end)
-	acts := func(i int) bool { return r.ticks[i].action != nil }
 	cut := false
 	for from := first; from < last; {
 		to := from + 1
@@ -132,10 +131,10 @@ func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
 		}
 		cut = cut || to < last
 		begin, end := from, to
-		for begin < end && !acts(begin) { // skips ticks before the first chunk
+		for begin < end && r.ticks[begin].action == nil { // skips ticks before the first chunk
 			begin++
 		}
-		for end > begin && !acts(end-1) {
+		for end > begin && r.ticks[end-1].action == nil {
 			end--
 		}
 		left.add((to-from)-(end-begin), "ticks before the first action or after the last")
@@ -192,14 +191,19 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// show finds the pictures that each frame shows: from each camera the newest picture taken no later than the frame. cut
-// reports whether show left out frames without a picture.
+// startup is the longest time from the beginning of an episode until each camera has given a whole picture. A camera
+// may need it to start: teleop does not wait for pictures.
+const startup = 2 * time.Second
+
+// show finds the pictures that each frame shows: from each camera the newest picture taken no later than the frame. It
+// leaves out the frames before the cameras' first pictures. cut reports whether show left out other frames without a
+// picture.
 func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
 		return parts, false
 	}
 	for _, frames := range parts {
-		var blind, from int
+		var early, blind, from int
 		var camera string // the camera of a missing picture
 		var shown [][]frame
 		end := func(to int) {
@@ -209,23 +213,25 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 			from = to + 1
 		}
 		for i := range frames {
-			if age, of := r.setPictures(&frames[i]); age > c.MaxPictureAge {
+			switch age, of := r.setPictures(&frames[i]); {
+			case age == math.MaxInt64 && frames[i].at.Sub(frames[0].at) < startup:
+				early++
+				end(i)
+			case age > c.MaxPictureAge:
 				camera = of
 				blind++
 				end(i)
 			}
 		}
 		end(len(frames))
-		switch {
-		case blind == 0:
-			out = append(out, frames)
-		case c.Missing == cutEpisode:
-			left.add(blind, "frames without a picture of the last %v", c.MaxPictureAge)
-			out, cut = append(out, shown...), true
-		default:
+		if blind > 0 && c.Missing != cutEpisode {
 			left.add(1, "episodes with frames that have no picture of the last %v, as from camera %s "+
 				"(--missing-pictures cut leaves out only the frames)%s", c.MaxPictureAge, camera, r.ring())
+			continue
 		}
+		left.add(early, "frames before the first picture of a camera")
+		left.add(blind, "frames without a picture of the last %v", c.MaxPictureAge)
+		out, cut = append(out, shown...), cut || blind > 0
 	}
 	return out, cut
 }
@@ -244,12 +250,12 @@ func (r *run) setPictures(f *frame) (oldest time.Duration, camera string) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {
 		all := r.pictures[name]
-		i := sort.Search(len(all), func(i int) bool { return all[i] > f.at }) - 1
-		if i < 0 {
+		after, _ := slices.BinarySearch(all, f.at+1)
+		if after == 0 {
 			return math.MaxInt64, name
 		}
-		f.pictures[k] = i
-		if age := f.at.Sub(all[i]); age >= oldest {
+		f.pictures[k] = after - 1
+		if age := f.at.Sub(all[after-1]); age >= oldest {
 			oldest, camera = age, name
 		}
 	}
@@ -258,15 +264,16 @@ func (r *run) setPictures(f *frame) (oldest time.Duration, camera string) {
 }
 
 // keepLong leaves out parts that are too short after a cut.
-func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
-	for _, frames := range parts {
-		if cut && len(frames)*int(time.Second)/r.fps < int(shortest) {
-			left.add(1, "parts shorter than %v of episodes that were cut", shortest)
-			continue
-		}
-		out = append(out, frames)
+func (r *run) keepLong(parts [][]frame, cut bool, left Left) [][]frame {
+	if !cut {
+		return parts
 	}
-	return out
+	all := len(parts)
+	parts = slices.DeleteFunc(parts, func(frames []frame) bool {
+		return len(frames)*int(time.Second)/r.fps < int(shortest)
+	})
+	left.add(all-len(parts), "parts shorter than %v of episodes that were cut", shortest)
+	return parts
 }
 
 // values returns the numbers of frame i, by the names of their features.

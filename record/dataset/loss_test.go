@@ -548,14 +548,17 @@ func TestTornPictures(t *testing.T) {
 		checked(t, cfg.Out)
 	}
 	// If torn pictures leave frames without a picture, the export leaves out the episode of these frames and no other.
-	s := &scene{seconds: 4, cameras: []string{"top"}, torn: func(_ string, n int) bool { return n > 35 && n < 55 }}
+	// It leaves out only the frames before the first whole picture of a camera.
+	s := &scene{seconds: 4, cameras: []string{"top"}, torn: func(_ string, n int) bool {
+		return n < 12 || n > 65 && n < 85
+	}}
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1.9, record.Success), begin(2, 2, "x"),
 		end(2, 3.9, record.Success)}
 	cfg := s.config(t)
 	r := exporting(t, cfg)
 	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms, as from camera top "+
 		"(--missing-pictures cut leaves out only the frames)"] != 1 ||
-		r.Torn[0].Count != 19 {
+		r.Left["frames before the first picture of a camera"] != 12 || r.Torn[0].Count != 31 {
 		t.Errorf("%+v", r)
 	}
 	cfg.Out, cfg.Missing = cfg.Out+"-cut", cutEpisode

@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,17 +105,14 @@ func (r *run) tornPictures() (out []Torn) {
 		if len(r.bad[name]) == 0 {
 			continue
 		}
-		t := Torn{Camera: name, Record: r.name, Count: len(r.bad[name])}
-		var all []rt.Instant
-		for at, why := range r.bad[name] {
-			all = append(all, at)
-			if why == otherSize {
+		t := Torn{Camera: name, Record: r.name}
+		for _, at := range slices.Sorted(maps.Keys(r.bad[name])) {
+			if t.Count++; t.Count <= maxTorn {
+				t.Times = append(t.Times, time.Unix(0, int64(at)+r.wall))
+			}
+			if r.bad[name][at] == otherSize {
 				t.OtherSize++
 			}
-		}
-		slices.Sort(all)
-		for _, at := range all[:min(len(all), maxTorn)] {
-			t.Times = append(t.Times, time.Unix(0, int64(at)+r.wall))
 		}
 		out = append(out, t)
 	}

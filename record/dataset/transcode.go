@@ -44,15 +44,13 @@ func (r *run) measure(ctx context.Context) error {
 		if len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera) {
 			return nil
 		}
-		s, err := sizeOf(check, m.Data.A)
-		if err != nil { // a torn picture; the others determine the size
-			return nil
+		if s, err := sizeOf(check, m.Data.A); err == nil { // the others are torn, and have no size
+			seen[m.Camera] = append(seen[m.Camera], s)
 		}
-		if seen[m.Camera] = append(seen[m.Camera], s); len(seen[m.Camera]) == sizedBy {
-			wanted--
-		}
-		if wanted == 0 {
-			return errSeen
+		if len(seen[m.Camera]) == sizedBy {
+			if wanted--; wanted == 0 {
+				return errSeen
+			}
 		}
 		return nil
 	}})
