@@ -206,7 +206,6 @@ var urgent = []string{Pause, Stop, Release}
 // threads of the socket is free for an urgent command.
 const (
 	turnLimit  = 2 * time.Second
-	turnPoll   = 10 * time.Millisecond
 	maxWaiting = atOnce - 2
 )
 
@@ -221,8 +220,9 @@ type Panel struct {
 	State   func() Reply
 	Note    func(line string, err error) // records a command with its result
 
-	mu      sync.Mutex   // held during a command
-	waiting atomic.Int32 // commands that wait for mu
+	makeTurn sync.Once
+	turn     chan struct{} // made by turns; holds one element during a command
+	waiting  atomic.Int32  // commands that wait for their turns
 
 	urging sync.Mutex     // held during an urgent command; guards urges and urged
 	urges  int            // number of urgent commands so far
@@ -275,27 +275,31 @@ func (p *Panel) newestUrge() int {
 	return p.urges
 }
 
-// takeTurn takes mu, and reports whether it has done so in time.
+// turns returns the channel to which a command sends before it begins. The goroutines that wait to send get their turns
+// in the order in which they came.
+func (p *Panel) turns() chan<- struct{} {
+	p.makeTurn.Do(func() { p.turn = make(chan struct{}, 1) })
+	return p.turn
+}
+
+// takeTurn waits for a turn, and reports whether it came in time.
 func (p *Panel) takeTurn() bool {
-	if p.mu.TryLock() {
-		return true
-	}
 	defer p.waiting.Add(-1)
 	if p.waiting.Add(1) > maxWaiting {
 		return false
 	}
-	for end := time.Now().Add(turnLimit); time.Now().Before(end); time.Sleep(turnPoll) {
-		if p.mu.TryLock() {
-			return true
-		}
+	select {
+	case p.turns() <- struct{}{}:
+		return true
+	case <-time.After(turnLimit):
+		return false
 	}
-	return false
 }
 
-// finishTurn calls do and releases mu. It repeats the urgent commands with a higher number than before, because do may
-// have undone them: they came during do, or while its command waited for its turn.
+// finishTurn calls do and ends the turn. It repeats the urgent commands with a higher number than before, because do
+// may have undone them: they came during do, or while its command waited for its turn.
 func (p *Panel) finishTurn(before int, do func()) {
-	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu
+	defer func() { <-p.turn }() // deferred, so that after a panic other commands get their turns
 	do()
 	p.urging.Lock()
 	defer p.urging.Unlock()
@@ -324,7 +328,7 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 
 // Between calls f while no command is in progress.
 func (p *Panel) Between(f func()) {
-	p.mu.Lock()
+	p.turns() <- struct{}{}
 	p.finishTurn(p.newestUrge(), f)
 }
 

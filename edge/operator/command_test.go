@@ -8,11 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
@@ -87,52 +88,76 @@ func TestPanel(t *testing.T) {
 	}
 }
 
+// panel is a Panel during a reset, which waits for a server.
+type panel struct {
+	*Panel
+	server   chan bool
+	commands sync.WaitGroup
+}
+
+// resetting begins the reset of a panel with further actions.
+func resetting(t *testing.T, actions map[string]Action) *panel {
+	began := make(chan bool)
+	p := &panel{server: make(chan bool)}
+	actions[Reset] = Action{Do: Simple(func() { close(began); <-p.server })}
+	p.Panel = &Panel{State: func() Reply { return Reply{} }, Note: func(string, error) {}, Actions: actions}
+	p.start(t, Reset)
+	<-began
+	return p
+}
+
+// start begins a command.
+func (p *panel) start(t *testing.T, word string) {
+	p.commands.Go(func() { p.Command(t.Context(), word) })
+}
+
+// end ends the reset, and waits for the end of all commands.
+func (p *panel) end() {
+	close(p.server)
+	p.commands.Wait()
+}
+
 // Goal: a release takes effect while another command waits for a server, and again at the end of that command, which
 // may undo it.
 func TestAReleaseWaitsForNoCommand(t *testing.T) {
-	began, server := make(chan bool), make(chan bool)
 	released := make(chan bool, 2)
-	p := &Panel{
-		State: func() Reply { return Reply{} },
-		Note:  func(string, error) {},
-		Actions: map[string]Action{
-			record.Success: {Do: Simple(func() { close(began); <-server })},
-			Release:        {Do: Simple(func() { released <- true })},
-		},
-	}
-	var commands sync.WaitGroup
-	commands.Go(func() { p.Command(t.Context(), record.Success) })
-	<-began
-	commands.Go(func() { p.Command(t.Context(), Release) })
+	p := resetting(t, map[string]Action{Release: {Do: Simple(func() { released <- true })}})
+	p.start(t, Release)
 	<-released
 	rttest.Want(t, len(released), 0, "releases before the end of the command in progress")
-	close(server)
-	commands.Wait()
+	p.end()
 	rttest.Want(t, len(released), 1, "releases after it")
+}
+
+// Goal: commands that wait get their turns in the order in which they came.
+func TestCommandsWaitInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var did []string
+		p := resetting(t, map[string]Action{
+			Save:   {Do: Simple(func() { did = append(did, Save) })},
+			Unload: {Do: Simple(func() { did = append(did, Unload) })},
+		})
+		for _, word := range []string{Save, Unload} {
+			p.start(t, word)
+			time.Sleep(6 * time.Millisecond)
+		}
+		p.end()
+		rttest.Equal(t, did, []string{Save, Unload}, "it did")
+	})
 }
 
 // Goal: a resume that waits for its turn does not undo a pause that an operator sends later.
 func TestAPauseOutlastsAResumeThatWaited(t *testing.T) {
 	t.Parallel()
-	began, server := make(chan bool), make(chan bool)
 	var paused atomic.Bool
-	p := &Panel{
-		State: func() Reply { return Reply{} },
-		Note:  func(string, error) {},
-		Actions: map[string]Action{
-			Reset:  {Do: Simple(func() { close(began); <-server })},
-			Pause:  {Do: Simple(func() { paused.Store(true) })},
-			Resume: {Do: Simple(func() { paused.Store(false) })},
-		},
-	}
-	var commands sync.WaitGroup
-	commands.Go(func() { p.Command(t.Context(), Reset) })
-	<-began
-	commands.Go(func() { p.Command(t.Context(), Resume) })
+	p := resetting(t, map[string]Action{
+		Pause:  {Do: Simple(func() { paused.Store(true) })},
+		Resume: {Do: Simple(func() { paused.Store(false) })},
+	})
+	p.start(t, Resume)
 	rttest.Eventually(t, "a resume that waits", func() bool { return p.waiting.Load() == 1 })
 	p.Command(t.Context(), Pause)
-	close(server)
-	commands.Wait()
+	p.end()
 	rttest.Want(t, paused.Load(), true, "paused after both")
 	p.Command(t.Context(), Resume)
 	rttest.Want(t, paused.Load(), false, "paused after another resume")
@@ -142,21 +167,12 @@ func TestAPauseOutlastsAResumeThatWaited(t *testing.T) {
 // answered, so that no page and no socket is taken up by commands that wait.
 func TestFewCommandsWait(t *testing.T) {
 	t.Parallel()
-	began, server := make(chan bool), make(chan bool)
-	p := &Panel{
-		State: func() Reply { return Reply{} },
-		Note:  func(string, error) {},
-		Actions: map[string]Action{
-			Reset: {Do: Simple(func() { close(began); <-server })},
-			Save:  {Do: func(context.Context, string) (bool, error) { return false, exit.Errorf(exit.Absent, "no") }},
-			Pause: {Do: Simple(func() {})},
-		},
-	}
-	var commands sync.WaitGroup
-	commands.Go(func() { p.Command(t.Context(), Reset) })
-	<-began
+	p := resetting(t, map[string]Action{
+		Save:  {Do: func(context.Context, string) (bool, error) { return false, exit.Errorf(exit.Absent, "no") }},
+		Pause: {Do: Simple(func() {})},
+	})
 	for range maxWaiting {
-		commands.Go(func() { rttest.Want(t, p.Command(t.Context(), Save).Error, errBusy.Error(), "after the wait") })
+		p.commands.Go(func() { rttest.Want(t, p.Command(t.Context(), Save).Error, errBusy.Error(), "after the wait") })
 	}
 	rttest.Eventually(t, "commands that wait", func() bool { return p.waiting.Load() == maxWaiting })
 	for line, want := range map[string]string{query: "", Pause: "", Save: errBusy.Error()} {
@@ -164,8 +180,7 @@ func TestFewCommandsWait(t *testing.T) {
 	}
 	rttest.Want(t, p.waiting.Load(), maxWaiting, "commands that wait still")
 	rttest.Eventually(t, "no command that waits", func() bool { return p.waiting.Load() == 0 })
-	close(server)
-	commands.Wait()
+	p.end()
 	if r := p.Command(t.Context(), Save); r.Code != int(exit.Absent) {
 		t.Errorf("%+v, want the code of its cause", r)
 	}
