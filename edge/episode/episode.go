@@ -198,10 +198,16 @@ func (e *Episodes) begin(ctx context.Context, task string) error {
 	return err
 }
 
-// prepare makes the arm start its task anew, and counts the attempts that fail.
+// prepare makes the arm start its task anew, and counts the attempts that fail. An episode of which nothing would be on
+// record does not begin.
 func (e *Episodes) prepare(ctx context.Context, task string) error {
+	e.mu.Lock()
+	failing := e.failing
+	e.mu.Unlock()
 	var err error
-	if why := e.cfg.Robot.NotReady(); why != "" {
+	if why := e.cfg.Robot.NotReady(); failing != "" {
+		err = errors.New("nothing can be recorded now, mend this first: " + failing)
+	} else if why != "" {
 		err = errors.New(why)
 	} else {
 		err = e.cfg.Robot.Begin(ctx, task)
