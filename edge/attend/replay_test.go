@@ -311,6 +311,22 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// replays replays the episode to its clean end.
+func (s *stage) replays(t *testing.T) {
+	t.Helper()
+	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
+		t.Fatalf("%v\n%s", err, s)
+	}
+	s.clean(t)
+}
+
+// start starts the replay, and waits until the arm has torque.
+func (s *stage) start(ctx context.Context, t *testing.T) (done <-chan error) {
+	done = rttest.Go(func() error { return Replay(ctx, s.ReplayConfig) })
+	awaitTorque(t, s.bus)
+	return done
+}
+
 func newStage(t *testing.T, file string) *stage {
 	t.Helper()
 	rttest.RealTime(t) // the simulated motors keep their own time
@@ -369,10 +385,7 @@ func wave(t *testing.T) string {
 func TestAReplayRunsTheRecord(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))
-	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
-		t.Fatalf("%v\n%s", err, s)
-	}
-	s.clean(t)
+	s.replays(t)
 	rttest.Contains(t, s.String(), "replayed: 2.0 of 2.0 s")
 	want := rttest.Must(loaded(t, s.File, 1))(t)
 	var ran []float32
@@ -415,8 +428,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 func TestAPausedReplayHolds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))
-	done := rttest.Go(func() error { return Replay(t.Context(), s.ReplayConfig) })
-	awaitTorque(t, s.bus)
+	done := s.start(t.Context(), t)
 	for _, word := range []string{operator.Pause, operator.Resume} {
 		rttest.Must(operator.Ctl(s.Arm.ID, word))(t)
 		awaitTicks(t, s.Arm.ID, 20) // the arming goes on
@@ -446,8 +458,7 @@ func TestAReplayIsInterrupted(t *testing.T) {
 			s := newStage(t, wave(t))
 			s.OnExit = how
 			ctx, cancel := context.WithCancel(t.Context())
-			done := rttest.Go(func() error { return Replay(ctx, s.ReplayConfig) })
-			awaitTorque(t, s.bus)
+			done := s.start(ctx, t)
 			cancel()
 			if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
 				t.Errorf("%s: %v\n%s", how, err, s)
@@ -475,8 +486,7 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 		t.Run(tt.how, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, wave(t))
-			done := rttest.Go(func() error { return Replay(t.Context(), s.ReplayConfig) })
-			awaitTorque(t, s.bus)
+			done := s.start(t.Context(), t)
 			tt.what(s.bus)
 			rttest.Ends(t, <-done, tt.code, tt.says)
 			rttest.Contains(t, s.String(), "stopped: 0.0 of 2.0 s")

@@ -255,7 +255,7 @@ func (a attended) NotReady() string {
 	case record.RunStates[a.state.Load()] == drive.Connecting:
 		return "the follower is not under torque yet"
 	case record.RunStates[a.state.Load()] == drive.Stalled:
-		return "the follower holds: it, or the leader, does not answer"
+		return "the follower holds: an arm does not answer, or --rescue moves the follower into its range"
 	case cameras != "":
 		return cameras
 	}

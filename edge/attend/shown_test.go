@@ -66,10 +66,7 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, takeOver(t, perTick))
 			s.Speed = speed
-			if err := Replay(t.Context(), s.ReplayConfig); err != nil {
-				t.Fatalf("%v\n%s", err, s)
-			}
-			s.clean(t)
+			s.replays(t)
 			ran := goals(t, s)
 			if got, most := fastest(ran), float32(perTick*speed*1.01); got > most || got < most/2 {
 				t.Errorf("at speed %v a goal went %v in a tick, want at most %v, as was shown", speed, got, most)
@@ -100,10 +97,7 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 		}
 	})
 	s := newStage(t, file)
-	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
-		t.Fatalf("%v\n%s", err, s)
-	}
-	s.clean(t)
+	s.replays(t)
 	ran := goals(t, s)
 	most := float32(so101(t).Motors[0].MaxVelocity * approachPace / rate * 1.05)
 	if got := fastest(ran); got > most || got < most/2 {
@@ -191,7 +185,7 @@ func TestCalibrationsAreCompared(t *testing.T) {
 			s := newStage(t, "")
 			run := settings(so101(t))
 			run["id"], run[recording.Calibration] = cmp.Or(tt.id, s.Arm.ID), otherwise(t, s, tt.by)
-			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+			s.File = still(t, run)
 			s.OtherCalibration = tt.any
 			err := Replay(t.Context(), s.ReplayConfig)
 			said := s.String()
@@ -218,7 +212,7 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		if by != 0 {
 			run[recording.Calibration] = strings.Replace(otherwise(t, s, 0), "3900", fmt.Sprint(3900-by), 1)
 		}
-		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+		s.File = still(t, run)
 		folder := t.TempDir()
 		t.Setenv("HF_LEROBOT_CALIBRATION", folder)
 		c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))(t)
@@ -236,6 +230,12 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 	}
 }
 
+// still returns a record of five ticks without a motion.
+func still(t *testing.T, run map[string]string) string {
+	t.Helper()
+	return written(t, run, 5, func(_ int, m *record.Tick) { act(m, 1, 0) })
+}
+
 func TestARecordWithoutACalibration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "does not hold its arm's calibration",
@@ -245,7 +245,7 @@ func TestARecordWithoutACalibration(t *testing.T) {
 			s := newStage(t, "")
 			run := settings(so101(t))
 			run[recording.Calibration] = text
-			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+			s.File = still(t, run)
 			var log bytes.Buffer
 			s.Log = slog.New(slog.NewTextHandler(&log, nil))
 			err := Replay(t.Context(), s.ReplayConfig)
