@@ -71,6 +71,7 @@ type armConst struct {
 	clock        rt.Clock
 	canceled     func() bool
 	restartedOut *robot.Joints // ArmConfig.Restarted
+	reopened     bool          // ArmConfig.Reopened
 	period       time.Duration // time between ticks; 0: not known
 	unconfigured []string
 	stiff        robot.Joints // joints whose motors were under torque in OpenArm
@@ -121,7 +122,7 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	a := newArm(cfg)
 	err := a.applyLimits()
 	if err == nil {
-		err = a.setUp(cfg.Calibration, cfg.Reopened)
+		err = a.setUp(cfg.Calibration)
 	}
 	a.bus.canceled = nil // switching the arm off must never be canceled
 	if err != nil {
@@ -163,6 +164,7 @@ func newArm(cfg ArmConfig) *Arm {
 			clock:        cfg.Clock,
 			canceled:     cfg.Canceled,
 			restartedOut: cfg.Restarted,
+			reopened:     cfg.Reopened,
 			wheels:       r.Wheels(),
 			rows: rows{
 				position: model.Row(table.PresentPosition),
@@ -234,7 +236,7 @@ func (a *Arm) applyLimits() error {
 	return nil
 }
 
-func (a *Arm) setUp(calibration Calibration, reopened bool) error {
+func (a *Arm) setUp(calibration Calibration) error {
 	a.bus.DetectEcho(a.unusedID())
 	if err := a.findMotors(); err != nil {
 		return err
@@ -246,7 +248,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	a.noteCalibration(calibration)
 	// Only now is it certain that this is the right arm, so nothing was written to it before.
 	steps := []func(int) error{a.answer, a.checkDriveable, a.configure, a.readCurrentLimit}
-	if reopened {
+	if a.reopened {
 		steps = slices.Insert(steps, 0, a.checkRestarted)
 	}
 	if err := a.eachUnit(steps...); err != nil {

@@ -129,6 +129,10 @@ func limited(model *table.Model, m robot.Motor) bool {
 	return model.Protocol != table.Dynamixel2 || !given || mode == table.ModePosition
 }
 
+// rebootByHand is the advice for a motor that holds its joint in spite of a hardware error.
+const rebootByHand = "only a reboot clears it, which would let the joint fall: hold the arm, switch its torque off " +
+	"(edge-rt torque off), and start again"
+
 // rebootTime is the wait until a rebooted servo answers again; servos needed 0.3 to 0.5 s.
 const (
 	rebootTime = 600 * time.Millisecond
@@ -137,7 +141,8 @@ const (
 
 // checkLatched reboots a Dynamixel that reports a hardware error, because only a reboot clears the error. It refuses a
 // follower's motor that has its torque, as after an error outside the motor's shutdown mask: a reboot switches the
-// torque off, and the joint would fall. A leader's motors are let go in any case.
+// torque off, and the joint would fall. During a run, which goes on with such an error, it leaves the motor as it is. A
+// leader's motors are let go in any case.
 func (a *Arm) checkLatched(i int) error {
 	u := a.units[i]
 	if u.model.Protocol != table.Dynamixel2 {
@@ -152,9 +157,13 @@ func (a *Arm) checkLatched(i int) error {
 	if err != nil {
 		return err
 	}
-	if torque != 0 && !a.robot.Leader {
-		return a.refuse(ErrLatched, u, ": %w; only a reboot clears it, which would let the joint fall: hold the arm, "+
-			"switch its torque off (edge-rt torque off), and start again", fault)
+	switch {
+	case torque == 0 || a.robot.Leader:
+	case a.reopened:
+		a.note(u, " has latched %v; %s", fault, rebootByHand)
+		return nil
+	default:
+		return a.refuse(ErrLatched, u, ": %w; %s", fault, rebootByHand)
 	}
 	if err := a.answer(i); err != nil { // other software may have switched off its answers to instructions
 		return err
