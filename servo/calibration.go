@@ -54,7 +54,8 @@ func LoadCalibration(path string) (Calibration, error) {
 }
 
 // otherFile is the advice when the calibration cannot be this arm's.
-const otherFile = "take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)"
+const otherFile = "give this arm's own port, or take the file this arm was calibrated with, or calibrate it again " +
+	"(edge-rt calibrate)"
 
 // maxCalibration is far above the size of any arm's file.
 const maxCalibration = 1 << 20

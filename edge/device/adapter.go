@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
-	"github.com/edge-rt/edge-rt/servo"
 )
 
 const (
@@ -87,7 +86,6 @@ func exchanged(a, b *Place, sys string) bool {
 // alike reports whether two parts have the same calibration, so that the motors cannot tell them
 // apart.
 func alike(a, b *Place) bool {
-	one, err := servo.LoadCalibration(a.File())
-	other, failed := servo.LoadCalibration(b.File())
-	return err == nil && failed == nil && maps.Equal(one, other)
+	one := a.calibration()
+	return one != nil && maps.Equal(one, b.calibration())
 }
