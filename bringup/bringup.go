@@ -61,6 +61,7 @@ type session struct {
 	Config
 	bus      *servo.Bus
 	port     servo.Port
+	strange  int   // number of baud rates of the newest scan at which bytes came, but no servo with an id answered
 	writeErr error // the first failed write to Out; nil: no failure
 }
 
@@ -204,7 +205,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 // pingAll pings every motor of the robot. Its error names the silent ones, and those whose answers are garbled.
 func (s *session) pingAll() error {
 	var silent, garbled []string
-	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
+	for _, m := range s.servos() {
 		name := fmt.Sprintf("%d (%s)", m.ID, m.Name)
 		switch err := s.bus.Ping(m.ID); {
 		case errors.Is(err, servo.ErrPortLost):
@@ -231,7 +232,7 @@ func (s *session) pingAll() error {
 // checkModels fails when a motor has another model than the robot's: the arm is another one, and its motors must not
 // get this robot's values.
 func (s *session) checkModels() error {
-	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
+	for _, m := range s.servos() {
 		number := s.bus.PingModel(m.ID) // a Dynamixel may answer only pings
 		if number == 0 {
 			var err error

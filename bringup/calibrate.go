@@ -50,7 +50,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if err := s.checkModels(); err != nil {
 		return err
 	}
-	if changed, err := servo.EnableReplies(s.bus, append(s.shadows(), s.Robot.Motors...)); err != nil {
+	if changed, err := servo.EnableReplies(s.bus, s.servos()); err != nil {
 		return exit.With(exit.Absent, err)
 	} else if len(changed) > 0 {
 		s.printf("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
@@ -97,21 +97,23 @@ func writable(path string) error {
 
 const probeSuffix = ".try"
 
-// reuse offers the existing calibration.
+// reuse offers the existing calibration. Without one, it asks whether to calibrate motors that have the calibration of
+// another arm.
 func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	file := k.File()
 	c, err := servo.LoadCalibration(file)
 	if err == nil {
 		err = c.Check(k.Robot)
 	}
+	absent := errors.Is(err, os.ErrNotExist)
 	switch {
-	case k.Robot.Factory || errors.Is(err, os.ErrNotExist):
+	case k.Robot.Factory:
 		return false, nil
-	case err != nil:
+	case err != nil && !absent:
 		k.printf("The calibration at %s cannot be used and will be replaced: %v.", file, err)
 		return false, nil
 	}
-	if bad := implausibles(k.Robot, c); bad != "" {
+	if bad := implausibles(k.Robot, c); bad != "" && !absent {
 		answer, err := k.ask(ctx, "The calibration at %s is not plausible: %s. Press c and Enter to calibrate anew.",
 			file, bad)
 		if err == nil && !strings.EqualFold(answer, "c") {
@@ -120,14 +122,30 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 		}
 		return false, err
 	}
-	question, other := k.question(file, c)
-	answer, err := k.ask(ctx, "%s, or c and Enter to calibrate anew.", question)
+	owner, unknown := k.owner(c)
+	question := "There is a calibration at " + file
+	switch {
+	case absent && owner == "":
+		return false, nil
+	case absent:
+		question = "The motors have the calibration of another arm, " + owner + ". Press "
+	case unknown != nil:
+		question += ". Press Enter to write it into the motors, or "
+	case owner == "":
+		question += ", which the motors do not have. Press Enter to write it into them, or "
+	case owner == file:
+		question += ", and the motors have it. Press Enter to keep it, or "
+	default:
+		question += ", and the motors have that of another arm, " + owner + ". Press w and Enter to write the first " +
+			"into them all the same, or "
+	}
+	answer, err := k.ask(ctx, "%sc and Enter to calibrate anew.", question)
 	switch {
 	case err != nil || strings.EqualFold(answer, "c"):
 		return false, err
-	case other != "" && !strings.EqualFold(answer, "w"):
+	case absent, owner != "" && owner != file && !strings.EqualFold(answer, "w"):
 		return false, exit.Errorf(exit.Config, "the motors at %s have the calibration %s and not %s: nothing was "+
-			"written; give this arm's port or --id, or run the command again and answer w or c", k.Bus, other, file)
+			"written; give this arm's port or --id, or run the command again and answer w or c", k.Bus, owner, file)
 	}
 	if err := k.torqueOff(ctx); err != nil {
 		return false, err
@@ -135,12 +153,17 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// question returns as text the question whether to write c, the calibration in a file, into the motors. If the motors
-// have the calibration of another arm, other is that arm's file, in the same folder; otherwise it is empty.
-func (k *calibrator) question(file string, c servo.Calibration) (text, other string) {
-	text = "There is a calibration at " + file
+// owner returns the file with the calibration that the motors have: the arm's file, whose calibration is c, or that of
+// another arm in the same folder or, if the folder is LeRobot's, in any of LeRobot's folders. Without such a file it
+// returns "".
+func (k *calibrator) owner(c servo.Calibration) (file string, err error) {
+	file = k.File()
 	all, names := []servo.Calibration{c}, []string{file}
-	files, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*.json")) // a malformed pattern matches none
+	pattern := "*.json"
+	if k.Calibration == "" {
+		pattern = "../../*/*/" + pattern
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(file), pattern)) // a malformed pattern matches none
 	for _, f := range files[:min(len(files), maxOthers)] {
 		another, err := servo.LoadCalibration(f)
 		if err == nil && f != file && moved(another) {
@@ -153,18 +176,11 @@ func (k *calibrator) question(file string, c servo.Calibration) (text, other str
 		Port:  k.port,
 		Clock: k.Clock,
 	}, all)
-	switch i := slices.Index(differs, nil); {
-	case err != nil:
-		return text + ". Press Enter to write it into the motors", ""
-	case i < 0:
-		return text + ", which the motors do not have. Press Enter to write it into them", ""
-	case i == 0:
-		return text + ", and the motors have it. Press Enter to keep it", ""
-	default:
-		return text + ", and the motors have that of another arm, " + names[i] +
-			". Press w and Enter to write the first " +
-			"into them all the same", names[i]
+	i := slices.Index(differs, nil)
+	if i < 0 {
+		return "", err
 	}
+	return names[i], nil
 }
 
 // moved reports whether a calibration has an offset. A calibration without offsets would match any motors that are as
@@ -216,7 +232,7 @@ func (k *calibrator) home(ctx context.Context) error {
 	if err := k.separate(); err != nil {
 		return err
 	}
-	for _, m := range append(k.shadows(), k.Robot.Motors...) {
+	for _, m := range k.servos() {
 		offset, err := k.homeMotor(m)
 		if err != nil {
 			return k.halfWritten(err, wrote, m.Name)
@@ -246,7 +262,7 @@ func (k *calibrator) home(ctx context.Context) error {
 // separate makes every motor obey only its own id. Until the next OpenArm, a joint's second motor must not receive the
 // writes to the id of its first motor, and other software may have left any Dynamixel with the id of another one.
 func (k *calibrator) separate() error {
-	for _, m := range append(k.shadows(), k.Robot.Motors...) {
+	for _, m := range k.servos() {
 		alone := existing(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}})
 		if len(alone) == 0 {
 			continue
@@ -314,8 +330,9 @@ func existing(m robot.Motor, settings []robot.Setting) []robot.Setting {
 	return slices.DeleteFunc(settings, func(s robot.Setting) bool { return !m.Model.Has(s.Register) })
 }
 
-// shadows returns the second servos of joints, as separate motors.
-func (s *session) shadows() (all []robot.Motor) {
+// servos returns the robot's motors, and then the second servos of joints as separate motors.
+func (s *session) servos() []robot.Motor {
+	all := slices.Clone(s.Robot.Motors)
 	for _, m := range s.Robot.Motors {
 		if m.Shadow != 0 {
 			all = append(all, shadowOf(m))

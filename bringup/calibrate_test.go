@@ -498,12 +498,15 @@ func FuzzProgress(f *testing.F) {
 	})
 }
 
-// Enter alone does not write a calibration into the motors of another arm whose file is in the same folder.
+// Enter alone does not write a calibration into the motors of another arm whose file is in one of LeRobot's folders, and
+// does not begin to calibrate them as a new arm.
 func TestCalibrateOfAnotherArm(t *testing.T) {
-	t.Parallel()
-	_, cfg, out := wholeArm(t)
-	white := cfg
-	white.Calibration = filepath.Join(filepath.Dir(cfg.File()), "white.json")
+	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
+	cfg.Calibration = ""
+	whole(t, cfg)
+	white, leader := cfg, cfg
+	white.ID, leader.Robot = "white", named(t, "so101_leader")
 	c := loaded(t, cfg.Place)
 	for _, m := range cfg.Robot.Motors {
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), HomingOffset: 300, RangeMin: 900, RangeMax: 3100}
@@ -518,6 +521,8 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 		{white, "\n", "which the motors do not have", exit.Clean, 300},
 		{white, "\n", "and the motors have it", exit.Clean, 300},
 		{cfg, "\n", "the motors have that of another arm, " + white.File(), exit.Config, 300},
+		{leader, "\n", "The motors have the calibration of another arm, " + white.File(), exit.Config, 300},
+		{leader, "c\n", "middle of its range", exit.Usage, 300},
 		{cfg, "w\n", "Press w", exit.Clean, 0},
 	} {
 		tt.cfg.In = strings.NewReader(tt.keys)

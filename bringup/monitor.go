@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -201,7 +200,7 @@ func (s *session) hearAll() error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
-	if mute := servo.AnswerReads(s.bus, slices.Concat(s.Robot.Motors, s.shadows())); len(mute) > 0 {
+	if mute := servo.AnswerReads(s.bus, s.servos()); len(mute) > 0 {
 		s.printf("Motors that answered to pings only answer to reads now, until their supply is off: %s.",
 			strings.Join(mute, ", "))
 	}

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -130,13 +128,12 @@ func list(dev, sys string) []SerialPort {
 			return
 		}
 		seen[real] = true
-		tty := filepath.Base(node)
-		usb := device.USBFolder(sys, "tty", tty)
+		usb := device.USBFolder(sys, "tty", filepath.Base(node))
 		name := devices.choose(usb, byID[real], byPath[real])
 		ports = append(ports, SerialPort{
 			Node:    node,
 			Stable:  name.link,
-			Adapter: product(sys, tty),
+			Adapter: readWord(usb + "/product"),
 			Why:     name.why,
 			usb:     usb,
 		})
@@ -154,19 +151,4 @@ func list(dev, sys string) []SerialPort {
 		}
 	}
 	return ports
-}
-
-// product reads the product name of the USB device, one to three folders above the tty's.
-func product(sys, tty string) string {
-	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", "tty", tty, "device"))
-	if err != nil {
-		return ""
-	}
-	for range 4 {
-		if text, err := os.ReadFile(filepath.Join(dir, "product")); err == nil {
-			return strings.TrimSpace(string(text))
-		}
-		dir = filepath.Dir(dir)
-	}
-	return ""
 }

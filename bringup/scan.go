@@ -165,8 +165,12 @@ func (f found) state() string {
 
 func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	if len(all) == 0 {
-		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, "+
-			"and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
+		question := "is the servos' supply on, and the cable in the first one?"
+		if s.strange > 0 {
+			question = "a ping to all ids has an answer: do the servos have higher ids?"
+		}
+		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: %s More ids: --last 252",
+			s.Bus, cfg.Last, question)
 	}
 	s.printf("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
 	for _, f := range r.Servos {
@@ -283,7 +287,7 @@ func likelihood(arm string) int {
 // rate.
 func (s *session) compare(all []found) (missing, wrong []string) {
 	missing, wrong = []string{}, []string{}
-	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
+	for _, m := range s.servos() {
 		i := slices.IndexFunc(all, func(f found) bool { return f.id == m.ID })
 		if i < 0 {
 			missing = append(missing, fmt.Sprintf("motor %d (%s)", m.ID, m.Name))
@@ -305,7 +309,7 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 // scan searches for servos at all baud rates, up to the id last. If only is not nil, scan leaves out protocols with
 // another frame.
 func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
-	strange := 0
+	s.strange = 0
 	for _, family := range []struct {
 		protocol table.Protocol
 		bauds    []int
@@ -345,7 +349,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if len(all) > 0 {
 				continue
 			}
-			if strange++; strange == strangeSpeeds {
+			if s.strange++; s.strange == strangeSpeeds {
 				return all, exit.Errorf(exit.Absent, "bytes come from %s at several speeds, and none are a servo's: "+
 					"another device (a modem, a GPS, a console) or another program is there; edge-rt ports --unplug "+
 					"finds the arm's port", s.Bus)
