@@ -26,7 +26,7 @@ func (d *doctor) ports() (all []Finding) {
 		}
 	}
 	if len(nodes) == 0 {
-		nodes = slices.Concat(d.glob("dev/ttyACM*"), d.glob("dev/ttyUSB*"), d.glob("dev/ttyCH*USB*"))
+		nodes = append(d.glob("dev/ttyACM*"), d.glob("dev/tty*USB*")...)
 	}
 	var here []string
 	for _, node := range nodes {
@@ -52,7 +52,7 @@ func (d *doctor) ports() (all []Finding) {
 			Check:  "port",
 			Level:  Advice,
 			Found:  "no serial adapter here",
-			Better: "plug the arm in",
+			Better: "plug the arm in, or give --bus for an arm at a serial port of the board",
 		})
 	}
 	return append(all, d.daemons(), d.controllers(here))

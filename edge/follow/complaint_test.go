@@ -18,8 +18,7 @@ func TestComplaintsHaveTheirValue(t *testing.T) {
 		{servo.FaultVoltage, 124, "supply: 12.4 V"}, {servo.FaultTemperature, 71, "heat: 71 C"},
 		{servo.FaultVoltage, 0, "supply"}, {0, 0, ""},
 	} {
-		events := event.NewQueue(64)
-		r := armed(t, func(c *Config) { c.Events = events })
+		r, events := watched(t)
 		r.bus.fault, r.bus.says.Hold = tt.fault, 1
 		r.ticks(t, 3, 5, 50)
 		r.bus.measured = tt.value

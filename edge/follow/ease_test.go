@@ -79,8 +79,7 @@ func TestAnUnknownPolicySlowsNoPerson(t *testing.T) {
 }
 
 func TestAKnownPolicyDoesNot(t *testing.T) {
-	events := event.NewQueue(16)
-	r := armed(t, func(c *Config) { c.Events = events })
+	r, events := watched(t)
 	before := r.Goal[0]
 	if r.ticks(t, 1, 90, 50); r.Goal[0]-before != 2 {
 		t.Errorf("%v in a tick, want the limit of 2", r.Goal[0]-before)

@@ -131,6 +131,19 @@ func newRig(change func(*Config)) *rig {
 	return &rig{ticked{New(bus, cfg, 2), rt.Instant(time.Second)}, bus}
 }
 
+// rescued returns an armed rig with a joint outside its range, which is being rescued.
+func rescued(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(func(c *Config) { c.Rescue = true })
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.StartArming()
+	r.tick(t)
+	if r.Phase != Armed || !r.rescuing() || r.bus.rescued != 1 {
+		t.Fatalf("phase %v, rescuing %v", r.Phase, r.rescuing())
+	}
+	return r
+}
+
 // begin begins the next tick, and reads the joints.
 func (r *ticked) begin() rt.Tick {
 	r.now = r.now.Add(testPeriod)
@@ -174,6 +187,13 @@ func armed(t testing.TB, change func(*Config)) *rig {
 	return r
 }
 
+// watched returns an armed rig, and its events.
+func watched(t *testing.T) (*rig, *event.Queue) {
+	t.Helper()
+	events := event.NewQueue(64)
+	return armed(t, func(c *Config) { c.Events = events }), events
+}
+
 func (r *rig) last() sent { return r.bus.sent[len(r.bus.sent)-1] }
 
 func TestNothingIsSentToASilentArm(t *testing.T) {
@@ -200,8 +220,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 
 // Goal: an event names each joint whose motor falls silent or has restarted, once.
 func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
-	events := event.NewQueue(64)
-	r := armed(t, func(c *Config) { c.Events = events })
+	r, events := watched(t)
 	r.bus.stale = 2
 	r.ticks(t, 30, 7, 52)
 	r.bus.stale = 0
@@ -362,13 +381,7 @@ func TestOutsideTheRange(t *testing.T) {
 	if touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: touched %v, %v; want it refused untouched, with code 6", touched, err)
 	}
-	r = newRig(func(c *Config) { c.Rescue = true })
-	r.bus.at[0], r.bus.outside = 95, 1
-	r.StartArming()
-	r.tick(t)
-	if r.Phase != Armed || !r.rescuing() || r.bus.rescued != 1 {
-		t.Fatalf("phase %v, rescuing %v", r.Phase, r.rescuing())
-	}
+	r = rescued(t)
 	last := float32(95)
 	for n := 0; r.rescuing(); n++ {
 		if n > 2000 {
@@ -453,8 +466,7 @@ func jumps(q *event.Queue) (told []event.Event) {
 // Goal: a joint under torque whose position jumps and stays there is reported at most once in a second, with its
 // travel. A jump of a limp joint, of a motor that may have restarted or of a faulty encoder is not reported.
 func TestAJumpIsReported(t *testing.T) {
-	events := event.NewQueue(64)
-	r := armed(t, func(c *Config) { c.Events = events })
+	r, events := watched(t)
 	jumps(events)
 	r.bus.follows = false
 	from := r.bus.at[0]

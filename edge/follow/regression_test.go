@@ -31,10 +31,7 @@ func TestStallLimpGetsNoGoal(t *testing.T) {
 
 // Goal: the arm can still be driven after a joint outside its range has gone limp.
 func TestRescueWithALimpJoint(t *testing.T) {
-	r := newRig(func(c *Config) { c.Rescue = true })
-	r.bus.at[0], r.bus.outside = 95, 1
-	r.StartArming()
-	r.tick(t)
+	r := rescued(t)
 	r.bus.says.Limp = 1
 	for range 1000 {
 		r.tick(t)
@@ -137,8 +134,7 @@ func TestSlowStaleJoint(t *testing.T) {
 
 // Goal: an event names only its own joint.
 func TestEventsNameTheNewJoint(t *testing.T) {
-	events := event.NewQueue(64)
-	r := armed(t, func(c *Config) { c.Events = events })
+	r, events := watched(t)
 	r.bus.says.Hold = 1
 	r.tick(t, 5, 50)
 	events.Drain(func(event.Event) {})
@@ -195,13 +191,7 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 // Goal: an arm that was unplugged during a rescue is rescued again, and not refused. Its motors do not keep the
 // settings of the first rescue.
 func TestRescueAgainAfterAReplug(t *testing.T) {
-	r := newRig(func(c *Config) { c.Rescue = true })
-	r.bus.at[0], r.bus.outside = 95, 1
-	r.StartArming()
-	r.tick(t)
-	if !r.rescuing() {
-		t.Fatal("no rescue")
-	}
+	r := rescued(t)
 	r.bus.rescued, r.bus.back = 0, hotplug.Unplugged // another servo.Arm
 	r.tick(t)
 	r.StartArming()

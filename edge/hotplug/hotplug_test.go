@@ -18,6 +18,13 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim/servosimtest"
 )
 
+// unplug pulls the adapter's plug, and waits until the arm is away.
+func unplug(t *testing.T, bus *servosim.Bus, p *Arm) {
+	t.Helper()
+	rttest.Do(t, bus.Unplug())
+	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+}
+
 // rig opens an arm on the simulator through a symbolic link, as a udev rule makes it, and runs
 // KeepOpen.
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm, *rttest.Output) {
@@ -134,8 +141,7 @@ func TestMotorsThatRestarted(t *testing.T) {
 func TestTorqueOffWhileAway(t *testing.T) {
 	bus, p, _ := rig(t, "so101")
 	arm(t, p)
-	rttest.Do(t, bus.Unplug())
-	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+	unplug(t, bus, p)
 	rttest.Fails(t, p.TorqueOff())
 	rttest.Do(t, bus.Replug())
 	rttest.Eventually(t, "torque off", func() bool { return p.TorqueOff() == nil })
@@ -157,8 +163,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		p.BusWait()
 	}
 	rttest.NoAllocs(t, "a cycle allocates %v times, want 0", 50, cycle)
-	rttest.Do(t, bus.Unplug())
-	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+	unplug(t, bus, p)
 	rttest.NoAllocs(t, "a cycle without an arm allocates %v times, want 0", 50, func() {
 		p.Reactions()
 		p.BusWatchdogFired()
@@ -176,8 +181,7 @@ func TestExchangedAdapters(t *testing.T) {
 	plug("A")
 	bus, p, log := rig(t, "so101")
 	p.beside = Parts{p, {adapter: "B"}}
-	rttest.Do(t, bus.Unplug())
-	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+	unplug(t, bus, p)
 	plug("B")
 	rttest.Do(t, bus.Replug())
 	until(t, p, "the other arm's adapter as the reason", func(robot.Joints) bool {

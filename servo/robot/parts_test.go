@@ -45,10 +45,7 @@ func TestOneArmIsItsOnlyPart(t *testing.T) {
 // A file composes a robot of built-in arms and of the files of other arms. The file's own values apply to all parts.
 func TestFileComposesParts(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := rttest.WriteFile(t, dir, name, text)
-		return path
-	}
+	write := func(name, text string) string { return rttest.WriteFile(t, dir, name, text) }
 	write("slow.yaml",
 		"like: koch\nname: slow\nbaud: 57600\nrename: {joints: {gripper: jaw}, cameras: {hand: wrist}}\n")
 	r, err := ByName(write("two.yaml", "name: two\nparts: {front: slow.yaml, back: so101}\n"+
@@ -85,10 +82,7 @@ func TestFileComposesParts(t *testing.T) {
 // are the robot's last motors.
 func TestLeadersOfAFile(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := rttest.WriteFile(t, dir, name, text)
-		return path
-	}
+	write := func(name, text string) string { return rttest.WriteFile(t, dir, name, text) }
 	write("slow.yaml", "like: koch\nname: slow\nbaud: 57600\n")
 	kiwi := rttest.Must(builtIn.ReadFile("robots/lekiwi.yaml"))(t)
 	text := strings.Replace(string(kiwi), "name: lekiwi", "name: wheels", 1)
