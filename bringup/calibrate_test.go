@@ -498,8 +498,8 @@ func FuzzProgress(f *testing.F) {
 	})
 }
 
-// Enter alone does not write a calibration into the motors of another arm whose file is in one of LeRobot's folders, and
-// does not begin to calibrate them as a new arm.
+// Enter alone does not write a calibration into the motors of another arm, whose file is in one of LeRobot's folders.
+// Nor does it begin to calibrate them as a new arm.
 func TestCalibrateOfAnotherArm(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})

@@ -281,7 +281,8 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 }
 
 // OpenArm does not reboot a Dynamixel that holds its joint in spite of a hardware error, as an XL430 does at a wrong
-// voltage. It reboots the same motor of a leader, which is let go in any case. During a run it leaves the motor as it is.
+// voltage. It reboots the same motor of a leader, which is let go in any case. During a run it leaves the follower's
+// motor as it is.
 func TestDynamixelLatchedUnderTorque(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"koch", "koch_leader"} {
