@@ -16,26 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestWhatIsNotAnswered(t *testing.T) {
-	tests := []struct{ name, request, reply string }{
-		{"undefined memory reads zero", "FF FF 01 04 02 E0 02 16", "FF FF 01 04 00 00 00 FA"},
-		{"a wrong checksum is not answered", "FF FF 01 02 01 FA", ""},
-		{"an unknown instruction is not answered", "FF FF 01 02 7F 7D", ""},
-		{"an absent servo does not answer", "FF FF 09 02 01 F3", ""},
-		{"a read for all is not answered", "FF FF FE 04 02 38 02 C1", ""},
-		{"garbage before a frame is skipped", "00 FF 12 FF FF FF 01 02 01 FB", "FF FF 01 02 00 FC"},
-		{"a sync read leaves out whom it does not find", "FF FF FE 07 82 38 02 01 09 02 32",
-			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1"},
-	}
-	_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c.t = t
-			c.ask(tt.request, tt.reply)
-		})
-	}
-}
-
 // A control cycle of six servos at 1 Mbaud takes 260 us for a sync write, 140 us for a request and
 // 80 us for each of six replies; each reply begins 50 us after the bytes before it.
 func TestRepliesArriveAtTheWiresPace(t *testing.T) {
