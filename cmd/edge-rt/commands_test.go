@@ -35,7 +35,7 @@ func TestBringUpCommands(t *testing.T) {
 		rttest.Want(t, code, tt.code, "%s: code", tt.args)
 		stagetest.CheckSays(t, stdout+stderr, tt.says)
 	}
-	for _, tt := range stagetest.Refusals(strings.ReplaceAll(`
+	refuses(t, strings.ReplaceAll(`
 		monitor --every 1ms @arm => 2 --every is 1ms|20ms
 		monitor --count=-1 @arm => 2 --count is -1
 		move elbow_flex 5 @arm => 3 edge-rt calibrate
@@ -59,27 +59,21 @@ func TestBringUpCommands(t *testing.T) {
 		view --rerun a.mcap => 2 --rerun|for --live
 		view --live --viewer rerun+http://127.0.0.1:9876/proxy => 2 --viewer is for --rerun
 		view --live --rerun --listen 127.0.0.1:8765 => 2 --listen|--viewer
-	`, "@arm", on)) {
-		tt.Check(t, edgeRT)
-	}
+	`, "@arm", on))
 }
 
 // A command refuses a flag on its command line that has no meaning for it, and the error lists the commands that accept
 // the flag. In a config file, the command accepts such a flag, because a run may use the same file.
 func TestFlagsOfOtherCommands(t *testing.T) {
-	for _, tt := range []refusal{
-		{"ports --bus /dev/ttyACM0", 2,
-			"ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, " +
-				"calibrate, monitor, move, teleop, leader, replay;"},
-		{"--duration 2s scan --bus /dev/ttyNONE", 2,
-			"scan has no use for --duration, which is for run, monitor, teleop, leader;"},
-		{"cameras --camera top=sim", 2,
-			"cameras list has no use for --camera, which is for run, cameras snapshot, doctor, teleop, replay;"},
-		{"scan --every 1s --bus /dev/ttyNONE", 2, "unknown flag --every here, which is for monitor, fleet top;"},
-		{"version --quiet", 2, "version has no use for --quiet, which is for run, teleop, leader, replay;"},
-	} {
-		tt.check(t)
-	}
+	refuses(t, `
+		--duration 2s scan --bus sim => 2 scan has no use for --duration, which is for run, monitor, teleop, leader;
+		scan --every 1s --bus /dev/ttyNONE => 2 unknown flag --every here, which is for monitor, fleet top;
+		version --quiet => 2 version has no use for --quiet, which is for run, teleop, leader, replay;
+	`)
+	refuses(t, "=> 2 ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, "+
+		"calibrate, monitor, move, teleop, leader, replay;", "ports", "--bus", "/dev/ttyACM0")
+	refuses(t, "=> 2 cameras list has no use for --camera, which is for run, cameras snapshot, doctor, teleop, replay;",
+		"cameras", "--camera", "top=sim")
 	dir := t.TempDir()
 	summary := filepath.Join(dir, "run.json")
 	config := rttest.WriteFile(t, dir, "run.yaml",

@@ -239,7 +239,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 }
 
 func TestEpisodeFlags(t *testing.T) {
-	for _, tt := range stagetest.Refusals(`
+	refuses(t, `
 		--strategy dagger => 2 --leader
 		--strategy dance => 2 dagger
 		--strategy episodic => 2 --episodes N
@@ -248,9 +248,7 @@ func TestEpisodeFlags(t *testing.T) {
 		--episodes=-1 => 2 --episodes is -1
 		--reset-time 3s => 2 --episodes N
 		--episodes 2 --episode-time=-1s => 2 --episode-time is -1s
-	`) {
-		tt.Check(t, edgeRT, atNoServer...)
-	}
+	`, atNoServer...)
 }
 
 // atTerminal starts a run at a pseudo-terminal and waits until the arm is under torque. It returns the person's side

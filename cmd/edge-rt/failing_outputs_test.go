@@ -177,7 +177,7 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 func TestSimBusKeepsItsLink(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	first := firstLine(t, "sim-bus", "--link", link)
-	refusal{"sim-bus --link " + link, 2, link + "|another link"}.check(t)
+	refuses(t, "=> 2 "+link+"|another link", "sim-bus", "--link", link)
 	rttest.Want(t, torqueOnBus(t, link), 0, "motors of the first under torque")
 	first.End(syscall.SIGKILL)
 	if _, err := os.Readlink(link); err != nil {
@@ -214,26 +214,30 @@ func TestAFullDiskFailsEveryReport(t *testing.T) {
 // Neither a wrong flag nor a command that fails truncates the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
 	file := rttest.WriteFile(t, t.TempDir(), "precious", "precious")
-	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB", "--camera a=sim --camera a=sim",
-		"--leader zenoh:white --leader-id white"} {
-		refusal{args, 2, ""}.check(t, append(atNoServer, "--json", file)...)
-	}
+	refuses(t, `
+		--fps 0 => 2
+		--record some => 2
+		--record-size 1MiB => 2
+		--camera a=sim --camera a=sim => 2
+		--leader zenoh:white --leader-id white => 2
+	`, append(atNoServer, "--json", file)...)
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("the file now holds %q, %v", b, err)
 	}
-	for _, tt := range []refusal{
-		{"scan --bus /dev/ttyNONE9", 4, ""}, {"monitor --bus /dev/ttyNONE9", 4, ""}, {"why /none.mcap", 2, ""},
-		{"dataset info /none", 2, ""}, {"fleet top --once --connect " + unreachable, 4, ""},
-		{"replay /none.mcap --bus sim", 2, ""},
-	} {
-		tt.check(t, "--json", file)
-	}
+	refuses(t, `
+		scan --bus /dev/ttyNONE9 => 4
+		monitor --bus /dev/ttyNONE9 => 4
+		why /none.mcap => 2
+		dataset info /none => 2
+		fleet top --once --connect `+unreachable+` => 4
+		replay /none.mcap --bus sim => 2
+	`, "--json", file)
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("after commands that failed the file holds %q, %v", b, err)
 	}
 	kept := filepath.Join(t.TempDir(), "precious.mcap")
 	rttest.Do(t, os.Rename(file, kept))
-	refusal{"", 2, "would replace a record"}.check(t, append(atNoServer, "--json", kept)...)
+	refuses(t, "=> 2 would replace a record", append(atNoServer, "--json", kept)...)
 	if b, err := os.ReadFile(kept); err != nil || string(b) != "precious" {
 		t.Errorf("the record now holds %q, %v", b, err)
 	}
@@ -242,23 +246,19 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 // A run refuses an unusable camera source before it tries to connect: the endpoint in this test has no server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	text := rttest.WriteFile(t, dir, "picture.jpg", "no picture")
-	pipe := dir + "/pipe.png"
-	folder := t.TempDir()
-	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
-	for _, tt := range []refusal{
-		{"/dev/null", 3, "/dev/null"},
-		{"/dev", 3, "holds 0 files"},
-		{text, 3, "picture.jpg"},
-		{pipe, 3, "pipe.png"},
-		{folder, 3, "holds 0 files"},
-		{dir + "/none.png", 2, "none.png"},
-		{"pattern:1x1", 2, "needs"},
-		{"sim,format=mjpeg", 2, "paints rgb"},
-	} {
-		refusal{"--camera front=" + tt.Args, tt.Code, "camera front|" + tt.Says}.check(t, "--quiet", "--bus", "sim",
-			"--connect", unreachable)
-	}
+	rttest.WriteFile(t, dir, "picture.jpg", "no picture")
+	rttest.Do(t, syscall.Mkfifo(dir+"/pipe.png", 0o600))
+	rttest.Do(t, os.Mkdir(dir+"/empty", 0o700))
+	refuses(t, strings.ReplaceAll(`
+		--camera front=/dev/null => 3 camera front|/dev/null
+		--camera front=/dev => 3 camera front|holds 0 files
+		--camera front=DIR/picture.jpg => 3 camera front|picture.jpg
+		--camera front=DIR/pipe.png => 3 camera front|pipe.png
+		--camera front=DIR/empty => 3 camera front|holds 0 files
+		--camera front=DIR/none.png => 2 camera front|none.png
+		--camera front=pattern:1x1 => 2 camera front|needs
+		--camera front=sim,format=mjpeg => 2 camera front|paints rgb
+	`, "DIR", dir), "--quiet", "--bus", "sim", "--connect", unreachable)
 }
 
 // absolute returns the absolute path of a file.

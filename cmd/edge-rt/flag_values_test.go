@@ -10,30 +10,30 @@ import (
 // Before a run opens anything, it also refuses invalid values that no range tag describes, and its error quotes the
 // value. It never replaces such a value with a valid one.
 func TestNumbersThatAreNone(t *testing.T) {
-	for _, tt := range []struct{ with, flag, values, says string }{ // values are separated by blanks
-		{"", "--cpu", "-2 4096", "--cpu is"},
-		{"--fps 60 ", "--filter-cutoff", "0.001 31", "cutoff"},
-		{"", "--record", "run.jsonl", "a folder: --record-dir"},
-		{"", "--estimator", "max_last_0 max_last_-1 max_last_1001 max_last_x", "round trip"},
-	} {
-		for value := range strings.FieldsSeq(tt.values) {
-			refusal{tt.with + tt.flag + "=" + value, 2, tt.says}.check(t, atNoServer...)
-		}
-	}
+	refuses(t, `
+		--cpu=-2 => 2 --cpu is
+		--cpu=4096 => 2 --cpu is
+		--fps 60 --filter-cutoff=0.001 => 2 cutoff
+		--fps 60 --filter-cutoff=31 => 2 cutoff
+		--record=run.jsonl => 2 a folder: --record-dir
+		--estimator=max_last_0 => 2 round trip
+		--estimator=max_last_-1 => 2 round trip
+		--estimator=max_last_1001 => 2 round trip
+		--estimator=max_last_x => 2 round trip
+	`, atNoServer...)
 }
 
 func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	for _, tt := range []refusal{
-		{"--link " + rttest.WriteFile(t, dir, "file", ""), 2, "--link"},
-		{"--link " + dir, 2, "--link"},
-		{"--link " + dir + "/none/link", 2, "--link"},
-		{"--link=", 2, "--link"},
-		{"--baud 12345 --link " + dir + "/link", 2, "--baud"},
-		{"--baud=-1 --link " + dir + "/link", 2, "--baud"},
-	} {
-		tt.check(t, "sim-bus")
-	}
+	rttest.WriteFile(t, dir, "file", "")
+	refuses(t, strings.ReplaceAll(`
+		--link DIR/file => 2 --link
+		--link DIR => 2 --link
+		--link DIR/none/link => 2 --link
+		--link= => 2 --link
+		--baud 12345 --link DIR/link => 2 --baud
+		--baud=-1 --link DIR/link => 2 --baud
+	`, "DIR", dir), "sim-bus")
 }
 
 // An invalid name ends a run with code 2 and an error that names the flag.

@@ -53,7 +53,7 @@ func TestFleetTopAtADeadAddress(t *testing.T) {
 	defer silent.Close()
 	at := "tcp/" + silent.Addr().String()
 	began := time.Now()
-	refusal{"fleet top --once --connect " + at, 4, at + "|--connect|within 3s"}.check(t)
+	refuses(t, "=> 4 "+at+"|--connect|within 3s", "fleet", "top", "--once", "--connect", at)
 	if _, help, _ := edgeRT(t, "fleet", "--help"); strings.Contains(help, "--bus") {
 		t.Errorf("fleet --help has the flags of a run:\n%s", help)
 	}

@@ -75,15 +75,12 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 func TestLeadersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b, other := simBus(t), simBus(t)
-	for _, tt := range []refusal{
-		{"--leader " + b.Path(), 2, "own adapter"},
-		{"--leader sim", 2, "edge-rt sim-bus"},
-		{"--leader " + other.Path() + " --leader-robot koch_leader", 3, "do not fit"},
-		{"--leader " + other.Path() + " --leader-robot so101_leader --leader-calibration /none.json", 3,
-			"edge-rt calibrate"},
-		{"--takeover push", 2, "--leader"},
-	} {
-		tt.check(t, "--quiet", "--bus", b.Path(), "--calibration", demoCalibration, "--id", "refused")
-	}
+	refuses(t, strings.NewReplacer("OWN", b.Path(), "OTHER", other.Path()).Replace(`
+		--leader OWN => 2 own adapter
+		--leader sim => 2 edge-rt sim-bus
+		--leader OTHER --leader-robot koch_leader => 3 do not fit
+		--leader OTHER --leader-robot so101_leader --leader-calibration /none.json => 3 edge-rt calibrate
+		--takeover push => 2 --leader
+	`), "--quiet", "--bus", b.Path(), "--calibration", demoCalibration, "--id", "refused")
 	rttest.Want(t, underTorque(b)+underTorque(other), 0, "motors under torque")
 }

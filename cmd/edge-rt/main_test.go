@@ -61,12 +61,13 @@ func edgeRT(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return stagetest.Command(t, binary, args...).Run()
 }
 
-// refusal is a command line that edge-rt refuses with one line on standard error.
-type refusal stagetest.Refusal
-
-func (r refusal) check(t *testing.T, before ...string) {
+// refuses checks that edge-rt refuses the command lines in a text of stagetest.Refusals. Each of them starts with the
+// arguments in before.
+func refuses(t *testing.T, text string, before ...string) {
 	t.Helper()
-	stagetest.Refusal(r).Check(t, edgeRT, before...)
+	for _, tt := range stagetest.Refusals(text) {
+		tt.Check(t, edgeRT, before...)
+	}
 }
 
 // atNoServer are flags of a run that reaches no server.
@@ -107,7 +108,18 @@ func buildLeanServer(t *testing.T) string {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := func(name, text string) string { return rttest.WriteFile(t, dir, name, text) }
+	for name, text := range map[string]string{
+		"named.yaml": "name: named\nlike: so101\nrename: {cameras: {a: top}}\n",
+		"junk.pem":   "hello",
+		"c.yaml":     "bus: sim\nfbs: 60\n",
+		"d.yaml":     "- 1\n",
+		"e.yaml":     "bus: sim\nfps: fast\n",
+		"other.json": otherArm(t, `"homing_offset": 0`, `"homing_offset": -123`),
+		"koch.json":  otherArm(t, "shoulder_pan", "shoulder_yaw"),
+		"bad.json":   "{",
+	} {
+		rttest.WriteFile(t, dir, name, text)
+	}
 	arm := simBus(t)
 	whole := simBus(t)
 	empty := simBus(t)
@@ -118,49 +130,44 @@ func TestBadInput(t *testing.T) {
 	}
 	port := rttest.Must(servo.OpenPort(taken.Path(), 1_000_000))(t)
 	defer port.Close()
-	at := func(bus, calibration string) string { return "--bus " + bus + " --calibration " + calibration }
-	nothing := " --connect " + unreachable + " --max-offline 300ms"
-	for _, tt := range []refusal{
-		{"", 2, "--bus|/dev/ttyACM0"},
-		{"--bsu sim", 2, "--bsu"},
-		{"--bus sim --fps 0", 2, "--fps is 0|1 to 1000"},
-		{"--bus sim --robot r2d2", 2, "r2d2|so101"},
-		{"--bus sim --robot so101_leader", 2, "so101_leader|teleop"},
-		{"--bus sim --camera top", 2, "top|NAME=SOURCE"},
-		{"--bus sim --camera top=sim --camera top=sim", 2, "top|twice"},
-		{"--bus sim --camera top=sim --camera a=sim --robot " +
-			file("named.yaml", "name: named\nlike: so101\nrename: {cameras: {a: top}}\n"), 2, "top|twice"},
-		{"--bus sim --camera top=/dev/video97 --camera front=/dev/video97", 2, "top and front are both /dev/video97"},
-		{"--bus sim --camera top=/dev/null,rotate=45", 2, "rotate=45|90"},
-		{"--bus sim --schedule magic", 2, "magic|drtc"},
-		{"--bus sim --on-exit dance", 2, "dance|park"},
-		{"--bus sim --fallback zero", 2, "zero|hold"}, // zero is for robots that move by velocity
-		{"--bus sim --duration 20", 2, "duration"},
-		{"--bus sim --connect localhost:7447 --max-offline 1s", 2, "localhost:7447|tcp/"},
-		{"--bus sim --connect quic/h:1", 2, "--connect|quic/h:1|tls/"},
-		{"--bus sim --connect tls/h:1 --tls-cert c.pem", 2, "--tls-cert|--tls-key"},
-		{"--bus sim --tls-ca ca.pem", 2, "--tls-ca|tls/HOST:PORT"},
-		{"--bus sim --connect tls/h:1 --tls-ca " + dir + "/ca.pem", 3, "--tls-ca|ca.pem|no such file"},
-		{"--bus sim --connect tls/h:1 --tls-ca " + file("junk.pem", "hello"), 3, "junk.pem|no certificate"},
-		{"--config " + file("c.yaml", "bus: sim\nfbs: 60\n"), 3, "c.yaml|fbs"},
-		{"--config " + file("d.yaml", "- 1\n"), 3, "config file"},
-		{"--config " + dir + "/none.yaml", 2, "none.yaml"},
-		{"--config " + file("e.yaml", "bus: sim\nfps: fast\n"), 2, "e.yaml, key fps|fast"},
-		{"--bus sim --connect " + unreachable + " --max-offline 1s", 4, "127.0.0.1:9|lean-server"},
-		{at("/dev/ttyNONE", demoCalibration) + " --max-offline 300ms --reconnect-initial-backoff 100ms", 4,
-			"/dev/ttyNONE"},
-		{at(arm.Path(), demoCalibration) + nothing, 4, "3|elbow_flex|cable"},
-		{at(empty.Path(), demoCalibration) + nothing, 4,
-			empty.Path() + "|no motor answered at 1000000 baud|power"},
-		{at(taken.Path(), demoCalibration) + nothing, 4, taken.Path() + "|another program"},
-		{at(whole.Path(), file("other.json", otherArm(t, `"homing_offset": 0`, `"homing_offset": -123`))), 3,
-			"homing offset|-123|calibrat"},
-		{at(whole.Path(), file("koch.json", otherArm(t, "shoulder_pan", "shoulder_yaw"))), 3, "shoulder_pan"},
-		{at(arm.Path(), dir+"/none.json"), 3, "none.json"},
-		{at(arm.Path(), file("bad.json", "{")), 3, "bad.json"},
-	} {
-		tt.check(t, "--quiet")
-	}
+	refuses(t, strings.NewReplacer("DIR", dir, "DEMO", demoCalibration, "ARM", arm.Path(), "WHOLE", whole.Path(),
+		"EMPTY", empty.Path(), "TAKEN", taken.Path(),
+		"NO-SERVER", "--connect "+unreachable+" --max-offline 300ms").Replace(`
+		=> 2 --bus|/dev/ttyACM0
+		--bsu sim => 2 --bsu
+		--bus sim --fps 0 => 2 --fps is 0|1 to 1000
+		--bus sim --robot r2d2 => 2 r2d2|so101
+		--bus sim --robot so101_leader => 2 so101_leader|teleop
+		--bus sim --camera top => 2 top|NAME=SOURCE
+		--bus sim --camera top=sim --camera top=sim => 2 top|twice
+		--bus sim --camera top=sim --camera a=sim --robot DIR/named.yaml => 2 top|twice
+		--bus sim --camera top=/dev/video97 --camera front=/dev/video97 => 2 top and front are both /dev/video97
+		--bus sim --camera top=/dev/null,rotate=45 => 2 rotate=45|90
+		--bus sim --schedule magic => 2 magic|drtc
+		--bus sim --on-exit dance => 2 dance|park
+		// zero is for robots that move by velocity
+		--bus sim --fallback zero => 2 zero|hold
+		--bus sim --duration 20 => 2 duration
+		--bus sim --connect localhost:7447 --max-offline 1s => 2 localhost:7447|tcp/
+		--bus sim --connect quic/h:1 => 2 --connect|quic/h:1|tls/
+		--bus sim --connect tls/h:1 --tls-cert c.pem => 2 --tls-cert|--tls-key
+		--bus sim --tls-ca ca.pem => 2 --tls-ca|tls/HOST:PORT
+		--bus sim --connect tls/h:1 --tls-ca DIR/ca.pem => 3 --tls-ca|ca.pem|no such file
+		--bus sim --connect tls/h:1 --tls-ca DIR/junk.pem => 3 junk.pem|no certificate
+		--config DIR/c.yaml => 3 c.yaml|fbs
+		--config DIR/d.yaml => 3 config file
+		--config DIR/none.yaml => 2 none.yaml
+		--config DIR/e.yaml => 2 e.yaml, key fps|fast
+		--bus sim NO-SERVER => 4 127.0.0.1:9|lean-server
+		--bus /dev/ttyNONE --calibration DEMO --max-offline 300ms --reconnect-initial-backoff 100ms => 4 /dev/ttyNONE
+		--bus ARM --calibration DEMO NO-SERVER => 4 3|elbow_flex|cable
+		--bus EMPTY --calibration DEMO NO-SERVER => 4 EMPTY|no motor answered at 1000000 baud|power
+		--bus TAKEN --calibration DEMO NO-SERVER => 4 TAKEN|another program
+		--bus WHOLE --calibration DIR/other.json => 3 homing offset|-123|calibrat
+		--bus WHOLE --calibration DIR/koch.json => 3 shoulder_pan
+		--bus ARM --calibration DIR/none.json => 3 none.json
+		--bus ARM --calibration DIR/bad.json => 3 bad.json
+	`), "--quiet")
 	rttest.Want(t, underTorque(arm), 0, "motors under torque after all that")
 }
 
@@ -177,10 +184,10 @@ func otherArm(t *testing.T, old, new string) string {
 func TestConfigFilePrecedence(t *testing.T) {
 	path := rttest.WriteFile(t, t.TempDir(), "edge.yaml",
 		"bus: sim\ncamera: [top=sim]\nconnect: ["+unreachable+"]\nmax_offline: 300ms\non-exit: dance\n")
-	refusal{"--config " + path, 2, "dance"}.check(t, "--quiet")
+	refuses(t, "=> 2 dance", "--quiet", "--config", path)
 	t.Setenv("EDGE_RT_ON_EXIT", "waltz")
-	refusal{"--config " + path, 2, "waltz"}.check(t, "--quiet")
-	refusal{"--config " + path + " --on-exit off", 4, "127.0.0.1:9"}.check(t, "--quiet")
+	refuses(t, "=> 2 waltz", "--quiet", "--config", path)
+	refuses(t, "--on-exit off => 4 127.0.0.1:9", "--quiet", "--config", path)
 }
 
 // The help of the program and of each of these commands has an example on a separate line.

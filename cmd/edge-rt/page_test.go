@@ -204,13 +204,11 @@ func checkMetrics(t *testing.T, url string) {
 func TestAPageThatCannotBe(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
-	for _, tt := range []refusal{
-		{taken.Addr().String(), 1, "address already in use"},
-		{"192.0.2.1:8080", 1, "192.0.2.1:8080"}, // an address reserved for documentation, RFC 5737
-		{"0", 2, "want 1 to 65535"},
-		{"localhost", 2, "such as 127.0.0.1:8080"},
-	} {
-		refusal{"--http " + tt.Args, tt.Code, "--http: |" + tt.Says}.check(t, "--quiet", "--bus", "/dev/ttyNONE",
-			"--connect", unreachable)
-	}
+	refuses(t, strings.ReplaceAll(`
+		--http TAKEN => 1 --http: |address already in use
+		// an address reserved for documentation, RFC 5737
+		--http 192.0.2.1:8080 => 1 --http: |192.0.2.1:8080
+		--http 0 => 2 --http: |want 1 to 65535
+		--http localhost => 2 --http: |such as 127.0.0.1:8080
+	`, "TAKEN", taken.Addr().String()), "--quiet", "--bus", "/dev/ttyNONE", "--connect", unreachable)
 }

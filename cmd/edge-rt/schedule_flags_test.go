@@ -12,11 +12,10 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 func TestScheduleFlagsThatSayNothing(t *testing.T) {
-	for _, tt := range stagetest.Refusals(`
+	refuses(t, `
 		--schedule rtc --s-min 5 => 2 --s-min|rtc|drtc
 		--buffer-time 1s => 2 --buffer-time|drtc|rtc, append, v1
 		--schedule sync --aggregate-fn-name average => 2 --aggregate-fn-name|sync|async
@@ -59,9 +58,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		--record some => 2 --record|ring
 		--record-size 5GB5 => 2 --record-size|5GB5|64MiB
 		--record-size 63MiB => 2 --record-size|63MiB|at least 64MiB
-	`) {
-		tt.Check(t, edgeRT, "--quiet", "--bus", "sim", "--connect", unreachable)
-	}
+	`, "--quiet", "--bus", "sim", "--connect", unreachable)
 }
 
 // A run accepts a flag that has a meaning for the schedule, even if the flag's value is its default or a

@@ -190,7 +190,7 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "off on 6 motors") || underTorque(b) != 0 {
 		t.Errorf("torque off: code %d, %q, %q, %d motors under torque", code, stdout, stderr, underTorque(b))
 	}
-	refusal{"torque off --bus /dev/ttyNONE", 4, "/dev/ttyNONE"}.check(t)
+	refuses(t, "torque off --bus /dev/ttyNONE => 4 /dev/ttyNONE")
 	if code, _, stderr = edgeRT(t, "torque", "on", "--config", config); code != 2 {
 		t.Errorf("torque on: code %d, %q, want 2", code, stderr)
 	}
