@@ -2,7 +2,6 @@ package pickle
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -74,11 +73,10 @@ type budget struct {
 
 // spend takes n bytes for a copy from the budget. All copies together may be as large as the message, which is enough
 // to copy each array once. Without this bound, a hostile pickle could make the decoder copy one array many times.
-func (b *budget) spend(n int) error {
+func (b *budget) spend(n int) {
 	if b.copied -= n; b.copied < 0 {
-		return tooLarge("bytes too many of copied arrays", -b.copied, 0)
+		tooLarge("bytes too many of copied arrays", -b.copied, 0)
 	}
-	return nil
 }
 
 // decoder is the state of the pickle's program: a stack of values, marks at positions of the stack, and the memo.
@@ -93,139 +91,118 @@ type decoder struct {
 }
 
 // Decode reads the pickle at the beginning of src.
-func Decode(src []byte) (Value, error) {
+func Decode(src []byte) (_ Value, err error) {
+	defer catch(&err)
 	if len(src) > maxBytes {
-		return nil, tooLarge("bytes", len(src), maxBytes)
+		tooLarge("bytes", len(src), maxBytes)
 	}
 	d := &decoder{src: src, budget: &budget{copied: len(src)}}
-	v, err := d.run()
+	v := d.run()
 	switch v.(type) {
 	case global, *dtype, *storage:
-		return nil, malformed("its value is a part of another one")
+		malformed("its value is a part of another one")
 	}
-	return v, err
+	return v, nil
 }
 
 // run reads opcodes up to STOP.
-func (d *decoder) run() (Value, error) {
+func (d *decoder) run() Value {
 	for {
 		if d.ops++; d.ops > maxOps {
-			return nil, tooLarge("opcodes", d.ops, maxOps)
+			tooLarge("opcodes", d.ops, maxOps)
 		}
-		b, err := d.take(1)
-		if err != nil {
-			return nil, err
-		}
-		op := opcode(b[0])
+		op := opcode(d.fixed(1))
 		if op == opStop {
 			if len(d.stack) != 1 || len(d.marks) != 0 {
-				return nil, malformed("STOP with %d values and %d marks, want one value", len(d.stack), len(d.marks))
+				malformed("STOP with %d values and %d marks, want one value", len(d.stack), len(d.marks))
 			}
-			return d.stack[0], nil
+			return d.stack[0]
 		}
-		if err := d.step(op); err != nil {
-			return nil, err
-		}
+		d.step(op)
 	}
 }
 
-func (d *decoder) take(n int) ([]byte, error) {
+func (d *decoder) take(n int) []byte {
 	if n > len(d.src)-d.at {
-		return nil, malformed("it ends at byte %d, where %d more are announced", len(d.src), n)
+		malformed("it ends at byte %d, where %d more are announced", len(d.src), n)
 	}
 	b := d.src[d.at : d.at+n : d.at+n]
 	d.at += n
-	return b, nil
+	return b
 }
 
 // fixed reads a number of width bytes.
-func (d *decoder) fixed(width int) (uint64, error) {
-	b, err := d.take(width)
-	return unsigned(b), err
-}
+func (d *decoder) fixed(width int) uint64 { return unsigned(d.take(width)) }
 
 // counted reads a length of width bytes, and then as many bytes as this length.
-func (d *decoder) counted(width int) ([]byte, error) {
-	n, err := d.fixed(width)
-	if err != nil {
-		return nil, err
-	}
+func (d *decoder) counted(width int) []byte {
+	n := d.fixed(width)
 	if n > uint64(len(d.src)-d.at) {
-		return nil, malformed("%d bytes are announced at byte %d, %d follow", n, d.at, len(d.src)-d.at)
+		malformed("%d bytes are announced at byte %d, %d follow", n, d.at, len(d.src)-d.at)
 	}
 	return d.take(int(n))
 }
 
-func (d *decoder) step(op opcode) error {
+func (d *decoder) step(op opcode) {
 	switch op {
 	case opMark, opProto, opFrame, opMemoize, opBinPut, opLongPut, opBinGet, opLongGet:
-		return d.control(op)
+		d.control(op)
 	case opAppend, opAppends, opSetItem, opSetItems, opBuild:
-		return d.fill(op)
+		d.fill(op)
+	default:
+		d.stack = append(d.stack, d.value(op))
 	}
-	v, err := d.value(op)
-	if err == nil {
-		d.stack = append(d.stack, v)
-	}
-	return err
 }
 
 // control runs an opcode that makes no value.
-func (d *decoder) control(op opcode) error {
+func (d *decoder) control(op opcode) {
 	switch op {
 	case opMark:
 		if len(d.marks) >= maxMarks {
-			return tooLarge("nested marks", len(d.marks)+1, maxMarks)
+			tooLarge("nested marks", len(d.marks)+1, maxMarks)
 		}
 		d.marks = append(d.marks, len(d.stack))
-		return nil
 	case opProto:
-		n, err := d.fixed(1)
-		if err == nil && (n < 2 || n > 5) {
-			err = malformed("protocol %d, want 2 to 5", n)
+		if n := d.fixed(1); n < 2 || n > 5 {
+			malformed("protocol %d, want 2 to 5", n)
 		}
-		return err
 	case opFrame:
-		n, err := d.fixed(8)
-		if err == nil && n > uint64(len(d.src)-d.at) {
-			err = malformed("a frame of %d bytes, %d follow", n, len(d.src)-d.at)
+		if n := d.fixed(8); n > uint64(len(d.src)-d.at) {
+			malformed("a frame of %d bytes, %d follow", n, len(d.src)-d.at)
 		}
-		return err
 	case opMemoize:
-		return d.put(uint64(len(d.memo)))
+		d.put(uint64(len(d.memo)))
+	case opBinPut:
+		d.put(d.fixed(1))
+	case opLongPut:
+		d.put(d.fixed(4))
+	case opBinGet:
+		d.get(d.fixed(1))
+	case opLongGet:
+		d.get(d.fixed(4))
 	}
-	width := 4
-	if op == opBinPut || op == opBinGet {
-		width = 1
-	}
-	i, err := d.fixed(width)
-	switch {
-	case err != nil:
-		return err
-	case op == opBinPut || op == opLongPut:
-		return d.put(i)
-	case i >= uint64(len(d.memo)):
-		return malformed("memo %d of %d", i, len(d.memo))
+}
+
+// get pushes memo i.
+func (d *decoder) get(i uint64) {
+	if i >= uint64(len(d.memo)) {
+		malformed("memo %d of %d", i, len(d.memo))
 	}
 	d.stack = append(d.stack, d.memo[i])
-	return nil
 }
 
 // put stores the newest value as memo i. It refuses a number that leaves a gap, because writers number their memos
 // without gaps.
-func (d *decoder) put(i uint64) error {
-	v, err := d.top()
+func (d *decoder) put(i uint64) {
+	v := d.top()
 	switch n := uint64(len(d.memo)); {
-	case err != nil:
-		return err
 	case i > n:
-		return malformed("memo %d after %d", i, n)
+		malformed("memo %d after %d", i, n)
 	case i == n:
 		d.memo = append(d.memo, v)
 	default:
 		d.memo[i] = v
 	}
-	return nil
 }
 
 // floor is the number of values below the innermost mark.
@@ -236,55 +213,55 @@ func (d *decoder) floor() int {
 	return d.marks[len(d.marks)-1]
 }
 
-func (d *decoder) top() (Value, error) {
+func (d *decoder) top() Value {
 	if len(d.stack) <= d.floor() {
-		return nil, malformed("no value on the stack at byte %d", d.at)
+		malformed("no value on the stack at byte %d", d.at)
 	}
-	return d.stack[len(d.stack)-1], nil
+	return d.stack[len(d.stack)-1]
 }
 
 // pop removes the top n values from the stack and returns them. The caller copies them, because the stack reuses their
 // place.
-func (d *decoder) pop(n int) ([]Value, error) {
+func (d *decoder) pop(n int) []Value {
 	if len(d.stack)-d.floor() < n {
-		return nil, malformed("%d values are wanted at byte %d, the stack has %d", n, d.at, len(d.stack)-d.floor())
+		malformed("%d values are wanted at byte %d, the stack has %d", n, d.at, len(d.stack)-d.floor())
 	}
 	at := len(d.stack) - n
 	values := d.stack[at:]
 	d.stack = d.stack[:at]
-	return values, nil
+	return values
 }
 
 // popMark removes the innermost mark and the values above it, and returns the values.
-func (d *decoder) popMark() ([]Value, error) {
+func (d *decoder) popMark() []Value {
 	if len(d.marks) == 0 {
-		return nil, malformed("no mark at byte %d", d.at)
+		malformed("no mark at byte %d", d.at)
 	}
 	values := d.stack[d.floor():]
 	d.stack = d.stack[:d.floor()]
 	d.marks = d.marks[:len(d.marks)-1]
-	return values, nil
+	return values
 }
 
 // value runs an opcode that makes one value.
-func (d *decoder) value(op opcode) (Value, error) {
+func (d *decoder) value(op opcode) Value {
 	switch op {
 	case opNone:
-		return nil, nil
+		return nil
 	case opNewTrue:
-		return true, nil
+		return true
 	case opNewFalse:
-		return false, nil
+		return false
 	case opBinInt, opBinInt1, opBinInt2, opLong1, opBinFloat:
 		return d.number(op)
 	case opShortText, opBinUnicode, opText8, opShortBytes, opBinBytes, opBytes8, opByteArray8:
 		return d.bytes(op)
 	case opEmptyList:
-		return &List{}, nil
+		return &List{}
 	case opEmptyDict:
-		return &Dict{}, nil
+		return &Dict{}
 	case opEmptyTuple:
-		return &Tuple{}, nil
+		return &Tuple{}
 	case opTuple1, opTuple2, opTuple3:
 		return newTuple(d.pop(int(op-opTuple1) + 1))
 	case opTuple:
@@ -298,37 +275,34 @@ func (d *decoder) value(op opcode) (Value, error) {
 	}
 	name, known := refused[op]
 	if !known {
-		return nil, malformed("byte %#02x at %d is no opcode", byte(op), d.at-1)
+		malformed("byte %#02x at %d is no opcode", byte(op), d.at-1)
 	}
-	return nil, fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1)
+	panic(failure{fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1)})
 }
 
-func (d *decoder) number(op opcode) (Value, error) {
+func (d *decoder) number(op opcode) Value {
 	var b []byte
-	var err error
 	switch op {
 	case opBinInt1:
-		b, err = d.take(1)
+		b = d.take(1)
 	case opBinInt2:
-		b, err = d.take(2)
+		b = d.take(2)
 	case opBinInt:
-		b, err = d.take(4)
+		b = d.take(4)
 	case opBinFloat:
-		b, err = d.take(8)
+		b = d.take(8)
 	default:
-		b, err = d.counted(1)
+		b = d.counted(1)
 	}
 	switch {
-	case err != nil:
-		return nil, err
 	case len(b) > 8:
-		return nil, tooLarge("bytes of an integer", len(b), 8)
+		tooLarge("bytes of an integer", len(b), 8)
 	case op == opBinFloat:
-		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
+		return math.Float64frombits(binary.BigEndian.Uint64(b))
 	case op == opBinInt || op == opLong1:
-		return signed(b), nil
+		return signed(b)
 	}
-	return int64(unsigned(b)), nil
+	return int64(unsigned(b))
 }
 
 // unsigned reads a little-endian number of at most 8 bytes.
@@ -345,7 +319,7 @@ func signed(b []byte) int64 {
 	return int64(unsigned(b)) << shift >> shift
 }
 
-func (d *decoder) bytes(op opcode) (Value, error) {
+func (d *decoder) bytes(op opcode) Value {
 	width := 8
 	switch op {
 	case opShortText, opShortBytes:
@@ -353,50 +327,44 @@ func (d *decoder) bytes(op opcode) (Value, error) {
 	case opBinUnicode, opBinBytes:
 		width = 4
 	}
-	b, err := d.counted(width)
-	if err != nil {
-		return nil, err
-	}
+	b := d.counted(width)
 	switch op {
 	case opShortText, opBinUnicode, opText8:
 		return text(b)
 	}
-	return b, nil
+	return b
 }
 
-func text(b []byte) (Value, error) {
+func text(b []byte) Value {
 	if len(b) > maxText {
-		return nil, tooLarge("bytes of a text", len(b), maxText)
+		tooLarge("bytes of a text", len(b), maxText)
 	}
 	if !utf8.Valid(b) {
-		return nil, malformed("a text is not UTF-8")
+		malformed("a text is not UTF-8")
 	}
-	return string(b), nil
+	return string(b)
 }
 
 // named runs an opcode that creates a value from a name of the table.
-func (d *decoder) named(op opcode) (Value, error) {
+func (d *decoder) named(op opcode) Value {
 	if op == opGlobal {
 		var lines [2]string
 		for i := range lines {
 			end := bytes.IndexByte(d.src[d.at:min(len(d.src), d.at+maxText)], '\n')
 			if end < 0 {
-				return nil, malformed("a name without its end at byte %d", d.at)
+				malformed("a name without its end at byte %d", d.at)
 			}
 			lines[i] = string(d.src[d.at : d.at+end])
 			d.at += end + 1
 		}
 		return d.lookup(lines[0], lines[1])
 	}
-	two, err := d.pop(2)
-	if err != nil {
-		return nil, err
-	}
+	two := d.pop(2)
 	if op == opStackGlob {
 		module, ok1 := two[0].(string)
 		name, ok2 := two[1].(string)
 		if !ok1 || !ok2 {
-			return nil, malformed("STACK_GLOBAL of %T and %T, want two texts", two[0], two[1])
+			malformed("STACK_GLOBAL of %T and %T, want two texts", two[0], two[1])
 		}
 		return d.lookup(module, name)
 	}
@@ -404,7 +372,7 @@ func (d *decoder) named(op opcode) (Value, error) {
 	args, ok2 := two[1].(*Tuple)
 	switch {
 	case !ok1 || !ok2:
-		return nil, malformed("%T applied to %T, want a name of the table and a tuple", two[0], two[1])
+		malformed("%T applied to %T, want a name of the table and a tuple", two[0], two[1])
 	case op == opNewObj:
 		return g.instance(args.Items)
 	}
@@ -412,63 +380,58 @@ func (d *decoder) named(op opcode) (Value, error) {
 }
 
 // fill runs an opcode that adds the top values of the stack to the container below them.
-func (d *decoder) fill(op opcode) error {
+func (d *decoder) fill(op opcode) {
 	var values []Value
-	var err error
 	switch op {
 	case opAppend, opBuild:
-		values, err = d.pop(1)
+		values = d.pop(1)
 	case opSetItem:
-		values, err = d.pop(2)
+		values = d.pop(2)
 	default:
-		values, err = d.popMark()
+		values = d.popMark()
 	}
-	if err != nil {
-		return err
-	}
-	into, err := d.top()
-	if err != nil {
-		return err
-	}
+	into := d.top()
 	switch op {
 	case opBuild:
-		return d.build(into, values[0])
+		d.build(into, values[0])
+		return
 	case opAppend, opAppends:
 		list, ok := into.(*List)
 		if !ok {
-			return malformed("items for a %T, want a list", into)
+			malformed("items for a %T, want a list", into)
 		}
 		list.Items = append(list.Items, values...)
-		return nest(&list.depth, values)
+		nest(&list.depth, values)
+		return
 	}
 	dict, ok := into.(*Dict)
 	if !ok || len(values)%2 != 0 {
-		return malformed("%d keys and values for a %T, want pairs for a dict", len(values), into)
+		malformed("%d keys and values for a %T, want pairs for a dict", len(values), into)
 	}
 	for i := 0; i < len(values); i += 2 {
 		key, ok := values[i].(string)
 		if !ok {
-			return malformed("a key is a %T, want a text", values[i])
+			malformed("a key is a %T, want a text", values[i])
 		}
 		dict.Set(key, values[i+1])
 	}
-	return nest(&dict.depth, values)
+	nest(&dict.depth, values)
 }
 
-func newTuple(items []Value, err error) (Value, error) {
+func newTuple(items []Value) Value {
 	t := &Tuple{Items: append([]Value(nil), items...)}
-	return t, cmp.Or(err, nest(&t.depth, t.Items))
+	nest(&t.depth, t.Items)
+	return t
 }
 
 // nest updates the depth of a container to which values were added, and refuses a depth above maxDepth.
-func nest(depth *int, values []Value) error {
+func nest(depth *int, values []Value) {
 	for _, v := range values {
 		*depth = max(*depth, 1+depthOf(v))
 	}
 	if *depth > maxDepth {
-		return tooLarge("nested containers", *depth, maxDepth)
+		tooLarge("nested containers", *depth, maxDepth)
 	}
-	return nil
 }
 
 func depthOf(v Value) int {

@@ -91,8 +91,23 @@ var (
 	ErrGlobal    = errors.New("pickle: name outside the table")
 )
 
-func malformed(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+// failure is the panic by which the decoder ends at the first fault of a pickle. Decode turns it into an error.
+type failure struct{ error }
+
+// catch sets *err to the error of a failure; any other panic continues.
+func catch(err *error) {
+	switch fault := recover().(type) {
+	case nil:
+	case failure:
+		*err = fault.error
+	default:
+		panic(fault)
+	}
+}
+
+// malformed ends the decoding. It returns nothing; the result allows a return of it at the end of a function.
+func malformed(format string, args ...any) Value {
+	panic(failure{fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)})
 }
 
 // Brief describes a value for the text of an error: a number by its value, a text by its beginning,
@@ -117,6 +132,7 @@ func Brief(v Value) string {
 	return "a " + strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", v), "*pickle."))
 }
 
-func tooLarge(what string, got, most int) error {
-	return fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)
+// tooLarge ends the decoding.
+func tooLarge(what string, got, most int) {
+	panic(failure{fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)})
 }

@@ -65,7 +65,7 @@ var archiveTable = map[[2]string]global{
 	{"torch", "BoolStorage"}:     {"b1", storageType},
 }
 
-func (d *decoder) lookup(module, name string) (Value, error) {
+func (d *decoder) lookup(module, name string) Value {
 	names := table
 	if d.torch {
 		names = archiveTable
@@ -73,34 +73,34 @@ func (d *decoder) lookup(module, name string) (Value, error) {
 	g, known := names[[2]string{module, name}]
 	switch {
 	case module == oldHelpers:
-		return nil, fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name)
+		panic(failure{fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name)})
 	case !known:
-		return nil, fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)
+		panic(failure{fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)})
 	}
-	return g, nil
+	return g
 }
 
 // instance returns the value that the opcode NEWOBJ makes of a class: an object without attributes.
-func (g global) instance(args []Value) (Value, error) {
+func (g global) instance(args []Value) Value {
 	if g.kind != class || len(args) != 0 {
-		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
+		malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
 	}
-	return &Object{Class: g.name}, nil
+	return &Object{Class: g.name}
 }
 
 // reduce returns the value that the opcode REDUCE makes of a name and its arguments.
-func (d *decoder) reduce(g global, args []Value) (Value, error) {
+func (d *decoder) reduce(g global, args []Value) Value {
 	switch g.kind {
 	case enum:
 		if len(args) != 1 {
-			return nil, malformed("%s of %d values, want one", g.name, len(args))
+			malformed("%s of %d values, want one", g.name, len(args))
 		}
-		return &Object{Class: g.name, Args: append([]Value(nil), args...)}, nil
+		return &Object{Class: g.name, Args: append([]Value(nil), args...)}
 	case orderedDict:
 		if len(args) != 0 {
-			return nil, malformed("an OrderedDict of %d arguments, want none", len(args))
+			malformed("an OrderedDict of %d arguments, want none", len(args))
 		}
-		return &Dict{}, nil
+		return &Dict{}
 	case emptyArray:
 		return newArray(args)
 	case bufferArray:
@@ -114,23 +114,24 @@ func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	case tensorOf:
 		return d.tensor(args)
 	}
-	return nil, malformed("REDUCE of %s", g.name)
+	return malformed("REDUCE of %s", g.name)
 }
 
 // build does the work of the opcode BUILD: it sets the state of the given object.
-func (d *decoder) build(into, state Value) error {
+func (d *decoder) build(into, state Value) {
 	switch v := into.(type) {
 	case *Object:
 		dict, ok := state.(*Dict)
 		if !ok || v.State != nil || v.Args != nil {
-			return malformed("the state of a %s is a %T, want one dict", v.Class, state)
+			malformed("the state of a %s is a %T, want one dict", v.Class, state)
 		}
 		v.State = dict
-		return nest(&v.depth, []Value{dict})
+		nest(&v.depth, []Value{dict})
 	case *Array:
-		return d.content(v, state)
+		d.content(v, state)
 	case *dtype:
-		return v.build(state)
+		v.build(state)
+	default:
+		malformed("state for a %T", into)
 	}
-	return malformed("state for a %T", into)
 }
