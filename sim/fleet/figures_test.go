@@ -32,7 +32,7 @@ func TestWaited(t *testing.T) {
 		// Waiting begins after two ticks of margin, with tick 6.
 		{"faults: [{kind: drop_chunk}]", 2 * (210 - 6)},
 	} {
-		r := mustRun(t, Config{Policy: new(counter), Delay: 3, Ticks: 210, Faults: script(t, tt.text)})
+		r := mustRun(t, Config{Policy: new(counter), Delay: 3, Ticks: 210, Faults: script(t, tt.text)}, 1)
 		if r.Waited != tt.want || r.Starved != 0 {
 			t.Errorf("%s: waited %d ticks, starved %d, want %d and 0", tt.text, r.Waited, r.Starved, tt.want)
 		}

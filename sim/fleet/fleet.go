@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/smoothing"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
@@ -36,7 +34,6 @@ const (
 	defaultReconnect = 300 * time.Millisecond
 
 	delayMax   = 10_000
-	seedsMax   = 1_000_000
 	ticksMax   = 10_000_000
 	computeMax = time.Minute
 	besideMax  = 1 << 30
@@ -55,19 +52,12 @@ var ErrConfig = errors.New("fleet: bad config")
 type Config struct {
 	Policy Policy
 
-	FirstSeed uint64 // default DefaultSeed
-	Seeds     int    // worlds in each direction; default 1
-	Ticks     int    // length of each run; default defaultTicks
+	Ticks int // length of each run; default defaultTicks
 
 	// Schedule has the schedule's name and settings; default "drtc". Open sets Horizon, DOF, FPS
 	// and PrefixEnd.
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
-
-	Stages smoothing.Config // smoothing after the schedule, with one tick per action; default: none
-	// the gate limits goals after the stages; default: no gate, because the world's servos have
-	// their own limits
-	Gate *follow.Gate
 
 	// Without faults an answer takes twice Network and once Compute. When both are 0, it takes
 	// Delay: the number of ticks from capture to merge; default 1.
@@ -97,8 +87,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: the policy sees pictures of %dx%d, want sides of 1 to %d pixels", ErrConfig, w, h,
 			sim.MaxSide)
 	}
-	c.FirstSeed = cmp.Or(c.FirstSeed, DefaultSeed)
-	c.Seeds = cmp.Or(c.Seeds, 1)
 	c.Ticks = cmp.Or(c.Ticks, defaultTicks)
 	c.MaxAge = cmp.Or(c.MaxAge, defaultMaxAge)
 	c.Reconnect = cmp.Or(c.Reconnect, defaultReconnect)
@@ -116,7 +104,6 @@ func (c *Config) check() error {
 		got      int
 		min, max int
 	}{
-		{"seeds", c.Seeds, 1, seedsMax},
 		{"ticks", c.Ticks, 1, ticksMax},
 		{"delay", c.Delay, 0, delayMax},
 		{"max age", c.MaxAge, 1, ticksMax},
@@ -137,13 +124,7 @@ func (c *Config) check() error {
 	if c.Delay > 0 {
 		c.Compute = time.Duration(c.Delay) * Period
 	}
-	if c.Stages.Multiplier > 1 {
-		return fmt.Errorf("%w: %d ticks for each action, want 1", ErrConfig, c.Stages.Multiplier)
-	}
 	if _, err := chunk.New(c.Schedule); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if _, err := smoothing.NewChain(c.Stages, FPS, sim.DOF); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil

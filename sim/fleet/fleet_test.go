@@ -43,7 +43,7 @@ var delays = []int{3, 8, 16}
 func TestClosedLoop(t *testing.T) {
 	p := demo(t)
 	for _, delay := range delays {
-		r := mustRun(t, Config{Policy: p, Seeds: 3, Ticks: 600, Delay: delay})
+		r := mustRun(t, Config{Policy: p, Ticks: 600, Delay: delay}, 3)
 		t.Log(r.String())
 		checkLoop(t, r, p, 0.97, 7.5) // of 50 legs, one may fail
 	}
@@ -52,7 +52,7 @@ func TestClosedLoop(t *testing.T) {
 // The policy without a sampler does the same task, but cannot continue a schedule.
 func TestClosedLoopWithoutASampler(t *testing.T) {
 	p := bundle(t, "plain")
-	r := mustRun(t, Config{Policy: p, Seeds: 5, Ticks: 600, Delay: 3})
+	r := mustRun(t, Config{Policy: p, Ticks: 600, Delay: 3}, 5)
 	t.Log(r.String())
 	checkLoop(t, r, p, 0.95, 7.5)
 	if p.Modes[policy.ModeFree] != r.Inferences {
@@ -73,7 +73,7 @@ func TestSpansAreTheRowsTheyName(t *testing.T) {
 			Delay:    3,
 			Schedule: chunk.Config{Prefix: prefix},
 			Faults:   script(t, faults),
-		})
+		}, 1)
 		return r, p.Missed
 	}
 	rows, _ := run("rows", noFaults)
@@ -97,7 +97,7 @@ func TestClosedLoopFull(t *testing.T) {
 	}
 	p := demo(t)
 	for _, delay := range delays {
-		r := mustRun(t, Config{Policy: p, Seeds: 200, Delay: delay})
+		r := mustRun(t, Config{Policy: p, Delay: delay}, 200)
 		t.Log(r.String())
 		checkLoop(t, r, p, 0.99, 8)
 		if r.Left.success() < 0.99 || r.Right.success() < 0.99 {
@@ -106,10 +106,10 @@ func TestClosedLoopFull(t *testing.T) {
 		}
 	}
 	for _, cfg := range []Config{
-		{Policy: p, Seeds: 100, Delay: 8, Quality: 90, Counts: true},
-		{Policy: p, Seeds: 100, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true},
+		{Policy: p, Delay: 8, Quality: 90, Counts: true},
+		{Policy: p, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true},
 	} {
-		r := mustRun(t, cfg)
+		r := mustRun(t, cfg, 100)
 		t.Logf("jpeg %d, encoders %v, faults %v: %s", cfg.Quality, cfg.Counts, cfg.Faults, &r)
 		if r.Both().success() < 0.99 {
 			t.Errorf("success per leg %.4f, want 0.99", r.Both().success())
@@ -128,9 +128,9 @@ func script(t *testing.T, text string) *netfault.Script {
 	return rttest.Must(netfault.Parse([]byte(text)))(t)
 }
 
-func mustRun(t *testing.T, cfg Config) Result {
+func mustRun(t *testing.T, cfg Config, seeds int) Result {
 	t.Helper()
-	return rttest.Must(Run(cfg))(t)
+	return rttest.Must(Run(cfg, seeds))(t)
 }
 
 func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
@@ -154,20 +154,20 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 // targets, starves only while answers are lost, and gives the same result when repeated.
 func TestClosedLoopOverABadLink(t *testing.T) {
 	p := demo(t)
-	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
-	r := mustRun(t, cfg)
+	cfg := Config{Policy: p, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
+	r := mustRun(t, cfg, 2)
 	t.Log(r.String())
 	if r.Both().success() < 0.9 || r.LegsPer20s() < 7 {
 		t.Errorf("success per leg %.3f with %.1f legs per 20 s, want 0.9 with 7", r.Both().success(), r.LegsPer20s())
 	}
-	if again := mustRun(t, cfg); !reflect.DeepEqual(r, again) {
+	if again := mustRun(t, cfg, 2); !reflect.DeepEqual(r, again) {
 		t.Errorf("the same config gives %v and then %v", &r, &again)
 	}
 }
 
 // A policy that holds still never scores: every leg times out, and the next target is on the same side.
 func TestHoldingStillScoresNothing(t *testing.T) {
-	r := mustRun(t, Config{Policy: new(still), Seeds: 20, Delay: 8})
+	r := mustRun(t, Config{Policy: new(still), Delay: 8}, 20)
 	if b := r.Both(); b.Reached != 0 || b.Collided != 0 || b.TimedOut != 20*2*3 {
 		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided,
 			b.TimedOut)
@@ -222,7 +222,7 @@ func TestLostAnswersStarveAndRecover(t *testing.T) {
 		Delay:  3,
 		Faults: script(t, "faults: [{kind: drop_chunk}]"),
 		Ticks:  210,
-	})
+	}, 1)
 	// one request in every s_min + epsilon + 1 = 22 ticks
 	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 {
 		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved,
@@ -232,8 +232,7 @@ func TestLostAnswersStarveAndRecover(t *testing.T) {
 		Policy: new(counter),
 		Delay:  3,
 		Faults: script(t, "faults: [{kind: drop_chunk, share: 0.5}]"),
-		Seeds:  5,
-	})
+	}, 5)
 	if r.Starved > r.Actions/100 || r.Outcomes[chunk.Joined] < 100 {
 		t.Errorf("half the answers lost: %d of %d ticks starved with %d chunks, want under 1 %%", r.Starved, r.Actions,
 			r.Outcomes[chunk.Joined])
@@ -244,7 +243,6 @@ func TestRunRefuses(t *testing.T) {
 	good := func() Config { return Config{Policy: new(still)} }
 	for name, change := range map[string]func(*Config){
 		"no policy":            func(c *Config) { c.Policy = nil },
-		"negative seeds":       func(c *Config) { c.Seeds = -1 },
 		"negative ticks":       func(c *Config) { c.Ticks = -1 },
 		"negative delay":       func(c *Config) { c.Delay = -1 },
 		"s_min of the horizon": func(c *Config) { c.Schedule.SMin = 50 },
@@ -257,12 +255,12 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		cfg := good()
 		change(&cfg)
-		if _, err := Run(cfg); !errors.Is(err, ErrConfig) {
+		if _, err := Run(cfg, 1); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: Run() = %v, want %v", name, err, ErrConfig)
 		}
 	}
 	broken := errors.New("broken")
-	rttest.FailsAs(t, rttest.Err(Run(Config{Policy: failing{new(still), broken}})), broken)
+	rttest.FailsAs(t, rttest.Err(Run(Config{Policy: failing{new(still), broken}}, 1)), broken)
 }
 
 type failing struct {
@@ -275,7 +273,7 @@ func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
 // Duplicated messages, in both directions, change nothing except the number of bytes sent.
 func TestDuplicatesChangeNothing(t *testing.T) {
 	run := func(text string) Result {
-		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Ticks: 600, Faults: script(t, text)}, 3)
 		r.UpBytes, r.DownBytes = 0, 0
 		return r
 	}
@@ -310,7 +308,7 @@ func TestFaultsInTheLoop(t *testing.T) {
 			"faults: [{kind: bandwidth, bytes_per_second: 100000}]",
 			func(r *Result) bool { return r.MaxEstimate == 25 && r.Outcomes[chunk.Joined] > 0 }},
 	} {
-		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Ticks: 600, Faults: script(t, tt.text)})
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Ticks: 600, Faults: script(t, tt.text)}, 1)
 		if !tt.check(&r) {
 			t.Errorf("%s: %d starved, %d lost, %d recoveries, %d superseded, estimate %d, outcomes %v",
 				tt.name, r.Starved, r.Lost, len(r.Recoveries), r.Superseded, r.MaxEstimate, r.Outcomes)
@@ -326,7 +324,7 @@ func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: jitter, delay: 60ms}, {kind: spike, at: 1s, delay: 200ms, " +
 			"every: 2s}]",
 	} {
-		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 10, Faults: script(t, text)})
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Faults: script(t, text)}, 10)
 		if r.Lost < 50 || Quantile(r.Again, 1) > 2 || !slices.Equal(r.Again, r.AgainDue) {
 			t.Errorf("%s: %d lost, repeated up to %d ticks after the estimate, want 2", text, r.Lost,
 				Quantile(r.Again, 1))
@@ -335,10 +333,9 @@ func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	r := mustRun(t, Config{
 		Policy: new(counter),
 		Delay:  5,
-		Seeds:  30,
 		Faults: script(t, "faults: [{kind: drop_observation, share: 0.2}, {kind: drop_chunk, share: 0.2}, {kind: "+
 			"spike, at: 1500ms, delay: 500ms, every: 3s}]"),
-	})
+	}, 30)
 	if r.Lost < 150 || Quantile(r.AgainDue, 1) > 2 || Quantile(r.Again, 1) <= 2 {
 		t.Errorf("%d lost, repeated up to %d ticks after the estimate, %d of them due, want more than 2, and 2", r.Lost,
 			Quantile(r.Again, 1), Quantile(r.AgainDue, 1))

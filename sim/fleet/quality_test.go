@@ -17,7 +17,7 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	p := demo(t)
 	results := map[int]*Result{}
 	for _, q := range qualities {
-		r := mustRun(t, Config{Policy: p, Seeds: seeds, Ticks: ticks, Delay: 5, Quality: q, Counts: true})
+		r := mustRun(t, Config{Policy: p, Ticks: ticks, Delay: 5, Quality: q, Counts: true}, seeds)
 		t.Logf("jpeg %d: %s", q, r.String())
 		rttest.Want(t, r.Starved, 0, "jpeg %d: starved ticks", q)
 		results[q] = &r
@@ -78,7 +78,7 @@ func (s *seeing) Answer(o *Observation) (Answer, error) {
 func TestPicturesOfThePolicysSize(t *testing.T) {
 	for _, quality := range []int{0, 90} {
 		p := &seeing{width: 80, height: 60}
-		mustRun(t, Config{Policy: p, Ticks: 60, Delay: 3, Quality: quality})
+		mustRun(t, Config{Policy: p, Ticks: 60, Delay: 3, Quality: quality}, 1)
 		world := sim.NewWorld(DefaultSeed, 1)
 		want := make([]byte, 80*60*3)
 		world.Render(want, 80, 60)

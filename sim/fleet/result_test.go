@@ -14,9 +14,9 @@ type Result struct {
 	Delay int
 }
 
-// Run plays Seeds worlds in each direction, one after the other, and returns the sum of their
+// Run plays worlds of that many seeds in each direction, one after the other, and returns the sum of their
 // outcomes. It fails when the config is impossible or the policy fails.
-func Run(cfg Config) (Result, error) {
+func Run(cfg Config, seeds int) (Result, error) {
 	r, err := Open(cfg)
 	if err != nil {
 		return Result{}, err
@@ -24,9 +24,9 @@ func Run(cfg Config) (Result, error) {
 	defer r.Close()
 	cfg = r.cfg
 	result := Result{Ticks: cfg.Ticks, Delay: cfg.Delay}
-	for i := range cfg.Seeds {
+	for i := range seeds {
 		for _, direction := range []int{1, -1} {
-			outcome, err := r.Play(cfg.FirstSeed+uint64(i), direction)
+			outcome, err := r.Play(DefaultSeed+uint64(i), direction)
 			if err != nil {
 				return result, err
 			}

@@ -34,7 +34,7 @@ type Robot struct {
 	seed      uint64
 	direction int
 	state     [sim.DOF]float32
-	wanted    [sim.DOF]float32 // goal after stages and gate
+	wanted    [sim.DOF]float32 // the newest action
 	goal      [sim.DOF]float64 // the goal sent to the servos
 	ran       bool             // the last tick ran an action
 	out       Outcome
@@ -114,22 +114,19 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	return r.out, nil
 }
 
-// newCore makes the schedule and the stages for a world.
+// newCore makes the schedule for a world. The core has no stages that smooth, and no gate, because the world's servos
+// have their own limits.
 func (r *Robot) newCore() error {
 	schedule, err := chunk.New(r.cfg.Schedule)
 	if err != nil {
 		return err
 	}
-	stages, err := smoothing.NewChain(r.cfg.Stages, FPS, sim.DOF)
+	stages, err := smoothing.NewChain(smoothing.Config{}, FPS, sim.DOF)
 	if err != nil {
 		return err
 	}
 	stages.Reset(r.wanted[:])
 	r.core = follow.Core{Schedule: schedule, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
-	if r.cfg.Gate != nil {
-		gate := *r.cfg.Gate
-		r.core.Gate = &gate
-	}
 	return nil
 }
 
@@ -190,9 +187,6 @@ func (r *Robot) act(now rt.Instant) {
 	switch {
 	case action.Row != nil:
 		for j, v := range action.Row {
-			if r.core.Gate != nil {
-				v = r.core.Gate.Pass(j, r.wanted[j], v, r.state[j])
-			}
 			r.wanted[j], r.goal[j] = v, float64(v)
 			if r.cfg.Counts {
 				r.goal[j] = encoder(j, r.goal[j])
