@@ -14,9 +14,6 @@ import (
 // The worlds of the comparison by their names.
 var worlds = map[string]sim.Rules{"demo": {}, "narrow": sim.Narrow}
 
-// worldNames lists the worlds, the default first.
-var worldNames = []string{"demo", "narrow"}
-
 // Bounds of a Config.
 const (
 	contendersMax = 32
@@ -76,12 +73,6 @@ func (c *Cameras) UnmarshalText(text []byte) error {
 func (c *Config) check() error {
 	if c.Workers == 0 {
 		c.Workers = runtime.NumCPU()
-	}
-	if c.World == "" {
-		c.World = worldNames[0]
-	}
-	if _, ok := worlds[c.World]; !ok {
-		return exit.Errorf(exit.Usage, "--world is %q, want one of %v", c.World, worldNames)
 	}
 	switch {
 	case len(c.Scenarios) < 1 || len(c.Scenarios) > scenariosMax:

@@ -91,7 +91,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Config){
 		"no scenario": func(c *Config) { c.Scenarios = nil }, "no contender": func(c *Config) { c.Contenders = nil },
-		"an odd number": func(c *Config) { c.Episodes = 3 }, "no such world": func(c *Config) { c.World = "moon" },
+		"an odd number":  func(c *Config) { c.Episodes = 3 },
 		"no time at all": func(c *Config) { c.Network, c.Compute = new(time.Duration), new(time.Duration) },
 	} {
 		cfg := config(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if cfg.World != worldNames[0] {
+	if cfg.World == "narrow" {
 		return nil, exit.Errorf(exit.Usage,
 			"--world %s is for --virtual: the programs' simulated arm lives in the demo world", cfg.World)
 	}
@@ -66,11 +67,9 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 	r.Again = int(again.Load())
 	for _, c := range r.Cells {
 		for _, row := range c.Rows {
-			for _, m := range metrics {
-				if !slices.Contains(liveMetrics, m.Key) {
-					delete(row.Metrics, m.Key)
-				}
-			}
+			maps.DeleteFunc(row.Metrics, func(key string, _ Interval) bool {
+				return !slices.Contains(liveMetrics, key)
+			})
 		}
 	}
 	return r, nil

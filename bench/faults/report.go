@@ -82,12 +82,13 @@ func (c *comparison) report() *Report {
 
 func entry(name string, outcomes []fleet.Outcome, d time.Duration) Entry {
 	e := Entry{Schedule: name, Metrics: map[string]Interval{}, values: map[string][]float64{}}
-	for _, m := range metrics {
-		values := make([]float64, len(outcomes))
-		for i := range outcomes {
-			values[i] = m.Of(&outcomes[i], d)
+	for i := range outcomes {
+		for key, v := range valuesOf(&outcomes[i], d) {
+			e.values[key] = append(e.values[key], v)
 		}
-		e.values[m.Key], e.Metrics[m.Key] = values, interval(values)
+	}
+	for key, values := range e.values {
+		e.Metrics[key] = interval(values)
 	}
 	return e
 }
