@@ -2,14 +2,10 @@ package jitter
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +30,6 @@ type Reference struct {
 	Path    string `json:"path,omitempty"`    // file of the program
 	Version string `json:"version,omitempty"` // its version
 	Missing string `json:"missing,omitempty"` // why cyclictest cannot be used, and the remedy
-
-	writesJSON bool // cyclictest can write JSON, as it can since 2.1
 }
 
 // FindCyclictest searches for cyclictest and tests whether the kernel permits it to run. If not,
@@ -47,7 +41,7 @@ func FindCyclictest(ctx context.Context) Reference {
 	}
 	// The exit code is 0 or 1, depending on the version.
 	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput()
-	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
+	r := Reference{Path: path, Version: versionIn(string(help))}
 	var said strings.Builder
 	try := exec.CommandContext(ctx, path, "-q", "-t", "1", "-p", strconv.Itoa(subjectPriority), "-i", "1000", "-l", "1")
 	try.Stderr = &said
@@ -69,24 +63,15 @@ func versionIn(help string) string {
 // cyclictestRun is one run under way.
 type cyclictestRun struct {
 	child  *process
-	json   string // the file that cyclictest writes; "" if cyclictest prints text
 	before time.Time
 }
 
 // start starts cyclictest with the subject's period, bound to cpu unless cpu is negative. offset is
 // the phase as in --secaligned; a negative offset means no phase. cyclictest may keep the CPUs
 // awake only if tuned is set.
-func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
+func (r Reference) start(period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}
-	run := &cyclictestRun{}
-	if r.writesJSON {
-		run.json = filepath.Join(dir, "cyclictest.json")
-		if err := os.Remove(run.json); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		args = append(args, "--json="+run.json, "--histfile="+os.DevNull)
-	}
 	if offset >= 0 {
 		args = append(args, "--secaligned="+strconv.FormatInt(offset.Microseconds(), 10))
 	}
@@ -96,10 +81,9 @@ func (r Reference) start(dir string, period, offset time.Duration, cpu int, tune
 	if !tuned {
 		args = append(args, "--default-system")
 	}
-	run.before = time.Now()
-	var err error
-	run.child, err = start(exec.Command(r.Path, args...))
-	return run, err
+	before := time.Now()
+	child, err := start(exec.Command(r.Path, args...))
+	return &cyclictestRun{child, before}, err
 }
 
 // intervalOf rounds the period to whole microseconds, the resolution of cyclictest.
@@ -111,15 +95,7 @@ func (r *cyclictestRun) finish() (*Run, error) {
 		return nil, fmt.Errorf("cyclictest: %w", err)
 	}
 	run := &Run{Count: Count{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}}
-	text, parse := r.child.Stdout(), parseCyclictest
-	if r.json != "" {
-		var err error
-		if text, err = os.ReadFile(r.json); err != nil {
-			return nil, fmt.Errorf("cyclictest: %w", err)
-		}
-		parse = parseCyclictestJSON
-	}
-	tally, err := parse(text)
+	tally, err := parseCyclictest(r.child.Stdout())
 	if err != nil {
 		return nil, err
 	}
@@ -127,31 +103,6 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	run.Lateness = tally.Quantiles()
 	run.Ticks = tally.Count()
 	return run, nil
-}
-
-// parseCyclictestJSON reads `cyclictest -h N --json=FILE`, and adds up all threads.
-func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
-	var file struct {
-		Threads map[string]struct {
-			Histogram bench.Tally `json:"histogram"`
-			Cycles    uint64      `json:"cycles"`
-			Max       uint32      `json:"max"` // us
-		} `json:"thread"`
-	}
-	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // cyclictest's mean of zero cycles is not valid JSON
-	if err := json.Unmarshal(b, &file); err != nil {
-		return t, fmt.Errorf("cyclictest's JSON: %w", err)
-	}
-	for _, thread := range file.Threads {
-		t.Merge(&thread.Histogram)
-		if n := thread.Histogram.Count(); thread.Cycles > n {
-			t.AddUS(float64(thread.Max), thread.Cycles-n) // these cycles are beyond the histogram
-		}
-	}
-	if t.Count() == 0 {
-		return t, errors.New("cyclictest's JSON holds no latency: did it run for less than a period?")
-	}
-	return t, nil
 }
 
 // parseCyclictest reads the output of `cyclictest -q -h N`: per bin one line of microseconds and a

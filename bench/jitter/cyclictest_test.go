@@ -3,53 +3,38 @@ package jitter
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
+const golden = "testdata/cyclictest-2.40-h24.txt"
+
 func TestParseCyclictest(t *testing.T) {
-	golden := func(name string) string {
-		b := rttest.ReadFile(t, filepath.Join("testdata", name))
-		return b
-	}
 	type want struct {
 		n             uint64
 		p50, p99, max float64
 		err           string
 	}
 	for _, tt := range []struct {
-		name  string
-		parse func([]byte) (bench.Tally, error)
-		text  string
-		want  want
+		name, text string
+		want       want
 	}{
-		{"text of two threads, with overflows", parseCyclictest, golden("cyclictest-2.40-h24.txt"),
+		{"text of two threads, with overflows", rttest.ReadFile(t, golden),
 			want{200, 9, 382, 382, ""}},
-		{"JSON of two threads, with overflows", parseCyclictestJSON, golden("cyclictest-2.40-h24.json"),
-			want{200, 9, 368, 368, ""}},
-		{"text of one thread", parseCyclictest,
+		{"text of one thread",
 			"# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n",
 			want{3, 3, 4, 4, ""}},
-		{"text without a summary", parseCyclictest, "000003 000002\n", want{2, 3, 3, 3, ""}},
-		{"nothing", parseCyclictest, "", want{err: "no latency"}},
-		{"only empty bins", parseCyclictest, "000003 000000\n", want{err: "no latency"}},
-		{"a torn line", parseCyclictest, "000003 0000x2\n", want{err: `"0000x2", want a number`}},
-		{"overflows of nobody", parseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n",
+		{"text without a summary", "000003 000002\n", want{2, 3, 3, 3, ""}},
+		{"nothing", "", want{err: "no latency"}},
+		{"only empty bins", "000003 000000\n", want{err: "no latency"}},
+		{"a torn line", "000003 0000x2\n", want{err: `"0000x2", want a number`}},
+		{"overflows of nobody", "000003 000001\n# Histogram Overflows: 00002\n",
 			want{err: "overflows of 1 threads"}},
-		{"JSON without a histogram", parseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`,
-			want{2, 9, 9, 9, ""}},
-		{"JSON without a cycle", parseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`,
-			want{err: "no latency"}},
-		{"JSON of something else", parseCyclictestJSON, `{}`, want{err: "no latency"}},
-		{"torn JSON", parseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
-		{"a histogram of words", parseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.parse([]byte(tt.text))
+			got, err := parseCyclictest([]byte(tt.text))
 			if err != nil || tt.want.err != "" {
 				if tt.want.err == "" || !rttest.Says(err, tt.want.err) {
 					t.Fatalf("error %v, want %q", err, tt.want.err)
@@ -66,15 +51,10 @@ func TestParseCyclictest(t *testing.T) {
 
 // Property: no panic, an accepted output contains at least one sample, and no sample is above Max.
 func FuzzParseCyclictest(f *testing.F) {
-	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
-		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))(f)
-		f.Add(b)
-	}
+	f.Add(rttest.Must(os.ReadFile(golden))(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func([]byte) (bench.Tally, error){parseCyclictest, parseCyclictestJSON} {
-			if got, err := parse(b); err == nil && (got.Count() == 0 || got.Quantile(1) > got.Max()) {
-				t.Fatalf("%d samples, the last %v, max %v", got.Count(), got.Quantile(1), got.Max())
-			}
+		if got, err := parseCyclictest(b); err == nil && (got.Count() == 0 || got.Quantile(1) > got.Max()) {
+			t.Fatalf("%d samples, the last %v, max %v", got.Count(), got.Quantile(1), got.Max())
 		}
 	})
 }
@@ -94,8 +74,8 @@ func TestCyclictestRefused(t *testing.T) {
 	rttest.WriteFile(t, dir, "cyclictest", script)
 	t.Setenv("PATH", dir)
 	r := FindCyclictest(context.Background())
-	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||
+	if r.Version != "1.00" || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||
 		!strings.Contains(r.Missing, "ulimit -r") {
-		t.Errorf("FindCyclictest = %+v, want version 1.00 without JSON and the refusal", r)
+		t.Errorf("FindCyclictest = %+v, want version 1.00 and the refusal", r)
 	}
 }

@@ -129,7 +129,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 	clock := rt.KernelClock()
 	start := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
 		t.Helper()
-		c := rttest.Must(reference.start(t.TempDir(), period, offset, -1, true))(t)
+		c := rttest.Must(reference.start(period, offset, -1, true))(t)
 		t.Cleanup(func() { c.child.Stop() })
 		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))(t)
 		if offset >= 0 {

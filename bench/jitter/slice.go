@@ -40,7 +40,7 @@ func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Sli
 
 // alone runs cyclictest without a subject. The CPUs may sleep as deeply as with the subjects.
 func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
-	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
+	c, err := j.reference.start(j.period, -1, j.pinned(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,7 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 		return nil, err
 	}
 	second := nextSecond(j.clock)
-	r, err := j.reference.start(j.dir, j.period, alignment(idle, second, j.period, intervalOf(j.period)), j.pinned(),
-		true)
+	r, err := j.reference.start(j.period, alignment(idle, second, j.period, intervalOf(j.period)), j.pinned(), true)
 	if err != nil {
 		return nil, err
 	}
