@@ -36,6 +36,15 @@ func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	return &Server{Endpoint: endpoint, Argv: append(argv, flags...)}, nil
 }
 
+// Serve starts bin's lean-server with the manifest, at a free port, and returns once it listens.
+func Serve(ctx context.Context, bin, manifest string, flags ...string) (*Server, error) {
+	s, err := NewServer(bin, manifest, flags...)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Start(ctx)
+}
+
 // WriteManifest writes a manifest for lean-server into the folder dir, for a bundle of the demo's
 // policy.
 func WriteManifest(dir, bundle string) (name string, err error) {

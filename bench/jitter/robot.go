@@ -25,13 +25,10 @@ type robotSubject struct {
 	server *stage.Server
 }
 
-func startRobot(ctx context.Context, cfg *Config, dir string) (*robotSubject, error) {
-	r := &robotSubject{cfg: cfg, dir: dir}
-	var err error
-	if r.server, err = stage.NewServer(cfg.Bin, cfg.Manifest, "--json", r.path("server.json")); err != nil {
-		return nil, err
-	}
-	return r, r.server.Start(ctx)
+func startRobot(ctx context.Context, cfg *Config, dir string) (r *robotSubject, err error) {
+	r = &robotSubject{cfg: cfg, dir: dir}
+	r.server, err = stage.Serve(ctx, cfg.Bin, cfg.Manifest, "--json", r.path("server.json"))
+	return r, err
 }
 
 func (r *robotSubject) path(name string) string { return filepath.Join(r.dir, name) }

@@ -93,11 +93,8 @@ func (c *Config) run(ctx context.Context, s *faults.Scenario, contender *faults.
 	if c.ORT != "" {
 		flags = append(flags, "--ort", c.ORT)
 	}
-	server, err := stage.NewServer(c.Bin, manifest, flags...)
+	server, err := stage.Serve(ctx, c.Bin, manifest, flags...)
 	if err != nil {
-		return nil, err
-	}
-	if err := server.Start(ctx); err != nil {
 		return nil, err
 	}
 	trial := stage.Trial{

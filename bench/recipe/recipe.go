@@ -119,11 +119,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer os.RemoveAll(dir)
 	machine := bench.ReadMachine(os.DirFS("/"))
-	server, err := stage.NewServer(cfg.Bin, cfg.Manifest)
+	server, err := stage.Serve(ctx, cfg.Bin, cfg.Manifest)
 	if err != nil {
-		return nil, err
-	}
-	if err := server.Start(ctx); err != nil {
 		return nil, err
 	}
 	defer server.Stop() // a second Stop does nothing

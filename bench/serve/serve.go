@@ -186,11 +186,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	if s.cfg.ORT != "" {
 		flags = append(flags, "--ort", s.cfg.ORT)
 	}
-	server, err := stage.NewServer(s.cfg.Bin, manifest, flags...)
-	if err != nil {
-		return nil, err
-	}
-	return server, server.Start(ctx)
+	return stage.Serve(ctx, s.cfg.Bin, manifest, flags...)
 }
 
 // In turn, saturate lets n robots send requests as fast as they are answered, and lets ONNX Runtime

@@ -133,9 +133,5 @@ func (r *round) serve(ctx context.Context, n int) (*stage.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := stage.NewServer(r.bin, manifest)
-	if err != nil {
-		return nil, err
-	}
-	return s, s.Start(ctx)
+	return stage.Serve(ctx, r.bin, manifest)
 }

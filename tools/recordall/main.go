@@ -153,11 +153,8 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 // run runs one robot and a server for it.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode, s.Record = mode, new(record.Stats)
-	server, err := stage.NewServer(o.Bin, o.Manifest)
+	server, err := stage.Serve(ctx, o.Bin, o.Manifest)
 	if err != nil {
-		return s, err
-	}
-	if err := server.Start(ctx); err != nil {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()

@@ -53,10 +53,7 @@ func soak(o options) error {
 	}
 	defer done()
 	f := &fleet{o: o, dir: dir}
-	if f.server, err = stage.NewServer(o.Bin, o.Manifest); err != nil {
-		return err
-	}
-	if err := f.server.Start(context.Background()); err != nil {
+	if f.server, err = stage.Serve(context.Background(), o.Bin, o.Manifest); err != nil {
 		return err
 	}
 	defer f.end()

@@ -99,12 +99,9 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	port := health[len("tcp/127.0.0.1:"):]
-	server, err := stage.NewServer(o.Bin, o.Manifest, "--health-port", port, "--json",
+	server, err := stage.Serve(context.Background(), o.Bin, o.Manifest, "--health-port", port, "--json",
 		filepath.Join(dir, "server.json"))
 	if err != nil {
-		return err
-	}
-	if err := server.Start(context.Background()); err != nil {
 		return err
 	}
 	defer server.Stop()

@@ -158,11 +158,8 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 			return err
 		}
 	}
-	server, err := stage.NewServer(o.Bin, manifest, "--audit", filepath.Join(dir, safety.AuditFile))
+	server, err := stage.Serve(ctx, o.Bin, manifest, "--audit", filepath.Join(dir, safety.AuditFile))
 	if err != nil {
-		return err
-	}
-	if err := server.Start(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
