@@ -1,19 +1,16 @@
 package serve
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // bare is ONNX Runtime without a server: it runs the same policy on prepared rows.
@@ -62,7 +59,7 @@ func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Durati
 // auditLog is the server's audit, read as it grows.
 type auditLog struct {
 	name string
-	at   int64
+	seen int // lines that were read
 
 	own, wait, decode, inference []float64 // ms, since the second reading
 	rows, runs                   float64
@@ -79,34 +76,20 @@ type load struct {
 // read reads the lines since the last reading, and returns their batches by size.
 func (l *auditLog) read() (batches map[int]*load, err error) {
 	time.Sleep(100 * time.Millisecond) // the server writes the lines after it has sent the answers
-	file, err := os.Open(l.name)
+	lines, err := stage.ReadAudit[struct {
+		Batch     int     `json:"batch"`
+		Row       int     `json:"row"`
+		Wait      float64 `json:"queue_wait_ms"`
+		Decode    float64 `json:"decode_ms"`
+		Inference float64 `json:"inference_ms"`
+		Service   float64 `json:"service_ms"`
+		Outcome   string  `json:"outcome"`
+	}](l.name, true) // an incomplete line is read again later
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	if _, err := file.Seek(l.at, io.SeekStart); err != nil {
-		return nil, err
-	}
 	batches = map[int]*load{}
-	lines := bufio.NewReader(file)
-	for {
-		text, err := lines.ReadBytes('\n')
-		if err != nil { // an incomplete line is read again later
-			break
-		}
-		l.at += int64(len(text))
-		var line struct {
-			Batch     int     `json:"batch"`
-			Row       int     `json:"row"`
-			Wait      float64 `json:"queue_wait_ms"`
-			Decode    float64 `json:"decode_ms"`
-			Inference float64 `json:"inference_ms"`
-			Service   float64 `json:"service_ms"`
-			Outcome   string  `json:"outcome"`
-		}
-		if err := json.Unmarshal(text, &line); err != nil {
-			return nil, err
-		}
+	for _, line := range lines[l.seen:] {
 		if line.Outcome != "ok" {
 			continue
 		}
@@ -131,6 +114,7 @@ func (l *auditLog) read() (batches map[int]*load, err error) {
 			}
 		}
 	}
+	l.seen = len(lines)
 	l.readings++
 	return batches, nil
 }

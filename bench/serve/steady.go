@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -95,18 +94,18 @@ func (s *Steady) slack() int { return 2 * s.ScrapeCost }
 
 // steady keeps a server busy for a time.
 func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Steady, err error) {
-	health, err := stage.FreeEndpoint()
+	page, err := stage.FreeEndpoint()
 	if err != nil {
 		return r, err
 	}
-	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
+	page = strings.TrimPrefix(page, "tcp/")
+	_, port, _ := strings.Cut(page, ":")
 	// The audit is the null device: the server writes its lines, and needs no disk.
 	crowd, err := s.crowd(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
 	if err != nil {
 		return r, err
 	}
 	defer crowd.leave(&err)
-	page := newPage(port)
 	flood := func(limit time.Duration) (answered, lost int, err error) {
 		before, gone := crowd.answered(), crowd.lost()
 		_, err = crowd.flood(ctx, limit)
@@ -116,12 +115,12 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 	if _, _, err := flood(min(limit, 10*time.Second)); err != nil {
 		return r, err
 	}
-	if r.ScrapeCost, err = page.cost(); err != nil {
+	if r.ScrapeCost, err = scrapeCost(page); err != nil {
 		return r, err
 	}
 	r.Robots = n
 	resident := watchRSS(crowd.PID())
-	before, err := page.read()
+	before, err := stage.Scrape(page)
 	if err != nil {
 		return r, err
 	}
@@ -130,7 +129,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	r.Seconds = bench.Round(time.Since(begin).Seconds())
-	after, err := page.read()
+	after, err := stage.Scrape(page)
 	if err != nil {
 		return r, err
 	}
@@ -152,12 +151,12 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 }
 
 // provoke keeps the server busy while its metrics are read far too often.
-func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
+func (s *stand) provoke(ctx context.Context, page string, limit time.Duration,
 	flood func(time.Duration) (int, int, error)) (p Provoked, err error) {
 	s.cfg.Progress("and for %v with garbage\n", limit)
 	asking, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	before, err := page.read()
+	before, err := stage.Scrape(page)
 	if err != nil {
 		stop()
 		return p, err
@@ -165,7 +164,7 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 	go func() {
 		var failed error
 		for asking.Err() == nil && failed == nil {
-			_, failed = page.read()
+			_, failed = stage.Scrape(page)
 			stage.Sleep(asking, scrapeEvery)
 		}
 		ended <- failed
@@ -177,7 +176,7 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 	if err = errors.Join(err, <-ended); err != nil {
 		return p, err
 	}
-	after, err := page.read()
+	after, err := stage.Scrape(page)
 	p.Collections = int(after["go_gc_cycles_total_gc_cycles_total"] - before["go_gc_cycles_total_gc_cycles_total"])
 	p.ByHand = int(after["go_gc_cycles_forced_gc_cycles_total"] - before["go_gc_cycles_forced_gc_cycles_total"])
 	p.PauseMaxMs = bench.Round(after["lean_server_collection_pause_max_seconds"] * 1e3)
@@ -186,35 +185,12 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 
 func mb(bytes float64) float64 { return bench.Round(bytes / (1 << 20)) }
 
-// page reads a server's metrics.
-type page struct {
-	http.Client
-	url string
-}
-
-// newPage returns the page of metrics at a port of this machine. Each reading uses a new
-// connection, so that all readings cost the server the same.
-func newPage(port string) *page {
-	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-		"http://127.0.0.1:" + port + "/metrics"}
-}
-
-// read returns all metrics, by name and labels.
-func (p *page) read() (map[string]float64, error) {
-	answer, err := p.Get(p.url)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	return stage.ReadMetrics(answer.Body)
-}
-
-// cost reads the page scrapesAlone times, and returns the largest number of objects that an otherwise idle server
-// allocates between two readings.
-func (p *page) cost() (objects int, err error) {
+// scrapeCost reads the page's metrics scrapesAlone times, and returns the largest number of objects that an otherwise
+// idle server allocates between two readings.
+func scrapeCost(page string) (objects int, err error) {
 	last := 0
 	for i := range scrapesAlone {
-		all, err := p.read()
+		all, err := stage.Scrape(page)
 		if err != nil {
 			return 0, err
 		}

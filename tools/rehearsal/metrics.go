@@ -15,24 +15,14 @@ import (
 )
 
 const (
-	scrapeLimit = 2 * time.Second // longest wait for the metrics of one program
-	live        = 5 * time.Second // interval between two lines of live figures
+	askLimit = 2 * time.Second // longest wait for the answer of one program
+	live     = 5 * time.Second // interval between two lines of live figures
 )
 
-var client = http.Client{Timeout: scrapeLimit}
+var client = http.Client{Timeout: askLimit}
 
 // figures are the values of a program's metrics, by name and labels.
 type figures map[string]float64
-
-// scrape reads the metrics of a program.
-func scrape(address string) (figures, error) {
-	reply, err := client.Get("http://" + address + "/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer reply.Body.Close()
-	return stage.ReadMetrics(reply.Body)
-}
 
 // startTicks is the metric of the ticks before an episode's first chunk.
 const startTicks = "edge_rt_starved_at_start_ticks_total"
@@ -60,7 +50,7 @@ func (f *fleet) look() {
 	var reading sync.WaitGroup
 	for _, r := range f.robots {
 		reading.Go(func() {
-			if now, err := scrape(f.hosts[r.name] + metricsPort); err == nil {
+			if now, err := stage.Scrape(f.hosts[r.name] + metricsPort); err == nil {
 				r.now = now
 				r.runway = min(r.runway, now["edge_rt_runway_seconds"])
 			}

@@ -231,7 +231,7 @@ func pull(f *fleet) error {
 func pullServer(f *fleet) error {
 	name, most := "", -1.
 	for _, s := range f.servers {
-		now, err := scrape(f.hosts[s.name] + serverPort)
+		now, err := stage.Scrape(f.hosts[s.name] + serverPort)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -142,13 +140,7 @@ func steady(o options, run, percent int) (err error) {
 // scrape reads the metrics once, as soon as the program at the port answers.
 func scrape(port string) error {
 	for end := time.Now().Add(askLimit); ; time.Sleep(50 * time.Millisecond) {
-		r, err := http.Get("http://127.0.0.1:" + port + "/metrics")
-		if err == nil {
-			_, err = io.Copy(io.Discard, r.Body)
-			r.Body.Close()
-			return err
-		}
-		if time.Now().After(end) {
+		if _, err := stage.Scrape("127.0.0.1:" + port); err == nil || time.Now().After(end) {
 			return err
 		}
 	}
