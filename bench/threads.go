@@ -1,11 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -84,22 +81,13 @@ func ClassesOf(threads []Thread) string {
 }
 
 // SleepsOf returns how often the thread has gone to sleep so far.
-func SleepsOf(pid, tid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
+func SleepsOf(tid int) (uint64, error) {
+	thread, err := procfs.NewProc(tid)
 	if err != nil {
 		return 0, err
 	}
-	return parseSleeps(b)
-}
-
-func parseSleeps(status []byte) (uint64, error) {
-	const key = "\nvoluntary_ctxt_switches:"
-	_, rest, ok := bytes.Cut(status, []byte(key))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	if !ok {
-		return 0, fmt.Errorf("the kernel does not count %s", key[1:])
-	}
-	return strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 64)
+	status, err := thread.NewStatus()
+	return status.VoluntaryCtxtSwitches, err
 }
 
 // RunTimes returns how long each thread of a process has run on a CPU, by its id; it is empty where

@@ -21,14 +21,6 @@ func TestClassesOf(t *testing.T) {
 	}
 }
 
-func TestParseSleeps(t *testing.T) {
-	n, err := parseSleeps([]byte("Name:\tx\nvoluntary_ctxt_switches:\t39\nnonvoluntary_ctxt_switches:\t7\n"))
-	if n != 39 || err != nil {
-		t.Errorf("parseSleeps = %d, %v, want 39", n, err)
-	}
-	rttest.Fails(t, rttest.Err(parseSleeps([]byte("Name:\tx\nnonvoluntary_ctxt_switches:\t7\n"))))
-}
-
 // The threads of this process have their times and classes.
 func TestThreadsOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/task"); err != nil {
@@ -51,6 +43,10 @@ func TestThreadsOfThisProcess(t *testing.T) {
 	if ran < 2*stage.StatTick {
 		t.Errorf("RunTimes are %v together, want some 30 ms", ran)
 	}
+	if n, err := SleepsOf(os.Getpid()); n == 0 || err != nil {
+		t.Errorf("SleepsOf(%d) = %d, %v, want some", os.Getpid(), n, err)
+	}
+	rttest.Fails(t, rttest.Err(SleepsOf(1<<30)))
 	if all := ThreadsOf(1 << 30); all != nil {
 		t.Errorf("a process that does not exist has the threads %v", all)
 	}

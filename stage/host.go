@@ -1,13 +1,11 @@
 package stage
 
 import (
-	"bytes"
-	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/prometheus/procfs"
 )
 
 // Host is a reading of the kernel's account of all cores since the machine started: how much time
@@ -26,28 +24,11 @@ const idleMin = 0.2
 
 // ReadHost reads the kernel's account.
 func ReadHost() Host {
-	stat, _ := os.ReadFile("/proc/stat")
-	h := Host{at: rt.KernelClock().Now()}
-	h.Stolen, h.Idle = parseHost(stat)
-	return h
-}
-
-// parseHost reads the line of all cores: user, nice, system, idle, iowait, irq,
-// softirq, steal.
-//
-// Source: proc_stat(5).
-func parseHost(stat []byte) (stolen, idle time.Duration) {
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	fields := bytes.Fields(line)
-	const least = 9
-	if len(fields) < least || string(fields[0]) != "cpu" {
-		return 0, 0
-	}
-	ticks := func(i int) time.Duration {
-		n, _ := strconv.ParseInt(string(fields[i]), 10, 64)
-		return time.Duration(n) * StatTick
-	}
-	return ticks(8), ticks(4) + ticks(5)
+	proc, _ := procfs.NewDefaultFS()
+	stat, _ := proc.Stat()
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	all := stat.CPUTotal
+	return Host{rt.KernelClock().Now(), seconds(all.Steal), seconds(all.Idle + all.Iowait)}
 }
 
 // StealShare returns the share of all cores' time that the host took since an earlier reading.

@@ -135,9 +135,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 		if offset >= 0 {
 			stage.Sleep(ctx, 1100*ms) // cyclictest begins at the next second
 		}
-		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) {
-			return bench.SleepsOf(c.child.PID(), tid)
-		}))(t)
+		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) { return bench.SleepsOf(tid) }))(t)
 		return c, at
 	}
 	_, first := start(-1)

@@ -117,7 +117,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 
 // beside runs cyclictest half a period out of phase with the subject until the subject ends.
 func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Duration) (*Run, error) {
-	idle, err := idleInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(c.PID(), tid) })
+	idle, err := idleInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(tid) })
 	if err != nil {
 		return nil, err
 	}

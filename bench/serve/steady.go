@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -206,14 +206,10 @@ func scrapeCost(page string) (objects int, err error) {
 // watchRSS reads a process's resident size every second until the caller calls stop, which returns
 // the sizes in bytes, at least one.
 func watchRSS(pid int) (stop func() []float64) {
+	process, _ := procfs.NewProc(pid)
 	look := func() float64 {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		fields := strings.Fields(string(text))
-		if err != nil || len(fields) < 2 {
-			return 0
-		}
-		pages, _ := strconv.Atoi(fields[1])
-		return float64(pages * os.Getpagesize())
+		stat, _ := process.Stat()
+		return float64(stat.ResidentMemory())
 	}
 	seen := []float64{look()}
 	over := make(chan struct{})
