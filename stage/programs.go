@@ -1,14 +1,17 @@
 package stage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -116,4 +119,11 @@ func Tool[O any](run func(O) error) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", parser.Model.Name, err)
 		os.Exit(int(exit.Of(err)))
 	}
+}
+
+// LongTool does the same as Tool for a tool whose context ends at SIGINT or SIGTERM.
+func LongTool[O any](run func(context.Context, O) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	Tool(func(o O) error { return run(ctx, o) })
 }

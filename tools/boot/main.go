@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -44,9 +43,7 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	stage.Tool(func(o options) error {
+	stage.LongTool(func(ctx context.Context, o options) error {
 		ctx, cancel := context.WithTimeout(ctx, o.Limit)
 		defer cancel()
 		o.Arch = cmp.Or(o.Arch, runtime.GOARCH)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -57,9 +56,7 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	stage.Tool(func(o options) error {
+	stage.LongTool(func(ctx context.Context, o options) error {
 		if o.Beside && o.Off != 0 {
 			return exit.Errorf(exit.Usage,
 				"--off is how long a robot runs alone, which does not happen with --beside: leave one out")

@@ -14,49 +14,38 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
 
+type options struct {
+	Arch    string        `enum:"amd64,arm64" default:"amd64" help:"architecture of the machine: amd64 or arm64"`
+	Cache   string        `default:".cache/v4l2vm" help:"folder for kernels and modules, kept from run to run"`
+	Run     string        `help:"only the tests that match, as go test -run"`
+	Limit   time.Duration `default:"10m" help:"give up after this long"`
+	Whole   bool          `help:"run the whole edge, which needs the host's architecture"`
+	Verbose bool          `short:"v" help:"show all that the machine prints"`
+}
+
 func main() {
-	arch := flag.String("arch", "amd64", "architecture of the machine: amd64 or arm64")
-	cache := flag.String("cache", ".cache/v4l2vm", "folder for kernels and modules, kept from run to run")
-	run := flag.String("run", "", "only the tests that match, as go test -run")
-	limit := flag.Duration("limit", 10*time.Minute, "give up after this long")
-	whole := flag.Bool("whole", false, "run the whole edge, which needs the host's architecture")
-	verbose := flag.Bool("v", false, "show all that the machine prints")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	ctx, cancel := context.WithTimeout(ctx, *limit)
-	err := (&machine{
-		arch:    *arch,
-		cache:   *cache,
-		run:     *run,
-		whole:   *whole,
-		verbose: *verbose,
-	}).boot(ctx)
-	cancel()
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "v4l2vm: %v\n", err)
-		os.Exit(1)
-	}
+	stage.LongTool(func(ctx context.Context, o options) error {
+		ctx, cancel := context.WithTimeout(ctx, o.Limit)
+		defer cancel()
+		return (&machine{o, filepath.Join(o.Cache, o.Arch)}).boot(ctx)
+	})
 }
 
 // machine is the machine to boot.
 type machine struct {
-	arch, cache, run string
-	whole            bool
-	verbose          bool
-
+	options
 	dir string // kernel, modules, built files
 }
 
@@ -70,13 +59,9 @@ var emulators = map[string][]string{
 }
 
 func (m *machine) boot(ctx context.Context) error {
-	emulator, ok := emulators[m.arch]
-	if !ok {
-		return fmt.Errorf("--arch is %q, want amd64 or arm64", m.arch)
-	}
-	m.dir = filepath.Join(m.cache, m.arch)
+	emulator := emulators[m.Arch]
 	began := time.Now()
-	if err := command(ctx, nil, "tools/v4l2vm/kernel.sh", m.arch, m.dir); err != nil {
+	if err := command(ctx, nil, "tools/v4l2vm/kernel.sh", m.Arch, m.dir); err != nil {
 		return err
 	}
 	archive, err := m.pack(ctx)
@@ -87,7 +72,7 @@ func (m *machine) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("machine %s, kernel %s: ready after %.0f s\n", m.arch, strings.TrimSpace(string(version)),
+	fmt.Printf("machine %s, kernel %s: ready after %.0f s\n", m.Arch, strings.TrimSpace(string(version)),
 		time.Since(began).Seconds())
 	args := append(emulator[1:len(emulator):len(emulator)], "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2",
 		"-nographic", "-no-reboot", "-nodefaults",
@@ -109,21 +94,21 @@ func (m *machine) boot(ctx context.Context) error {
 	if !passed {
 		return errors.New("the machine's tests failed")
 	}
-	fmt.Printf("machine %s: all passed after %.0f s\n", m.arch, time.Since(began).Seconds())
+	fmt.Printf("machine %s: all passed after %.0f s\n", m.Arch, time.Since(began).Seconds())
 	return nil
 }
 
 // pack builds the programs and writes the machine's whole file system.
 func (m *machine) pack(ctx context.Context) (string, error) {
-	env := []string{"GOOS=linux", "GOARCH=" + m.arch, "CGO_ENABLED=0"}
+	env := []string{"GOOS=linux", "GOARCH=" + m.Arch, "CGO_ENABLED=0"}
 	initFile, tests := filepath.Join(m.dir, "init"), filepath.Join(m.dir, "v4l2.test")
 	if err := command(ctx, env, "go", "build", "-ldflags=-s -w", "-o", initFile, "./tools/v4l2vm/init"); err != nil {
 		return "", err
 	}
 	build := []string{"test", "-c", "-ldflags=-s -w", "-o", tests, "./camera/v4l2"}
-	if m.whole {
-		if m.arch != runtime.GOARCH {
-			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.arch,
+	if m.Whole {
+		if m.Arch != runtime.GOARCH {
+			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.Arch,
 				runtime.GOARCH)
 		}
 		env = nil // the whole edge needs cgo
@@ -146,8 +131,8 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 	}
 	a.add("mods/order", []byte(strings.Join(lines, "\n")+"\n"))
 	line := "/v4l2.test -test.v -test.timeout=5m"
-	if m.run != "" {
-		line += " -test.run=" + m.run
+	if m.Run != "" {
+		line += " -test.run=" + m.Run
 	}
 	a.add("tests", []byte(line+"\n"))
 	archive := filepath.Join(m.dir, "initramfs.gz")
@@ -175,14 +160,14 @@ func (m *machine) follow(out io.Reader) (passed bool) {
 		case strings.HasPrefix(line, "MACHINE PASS"):
 			passed = ran > 0
 		case strings.HasPrefix(word, "=== "), word == "", word == "PASS":
-			if m.verbose {
+			if m.Verbose {
 				fmt.Println(line)
 			}
 		default:
 			fmt.Println("  " + line)
 		}
 	}
-	fmt.Printf("machine %s: %d tests passed\n", m.arch, ran)
+	fmt.Printf("machine %s: %d tests passed\n", m.Arch, ran)
 	return passed
 }
 

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/bench/safety"
@@ -22,11 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	stage.Tool(func(o options) error { return matrix(ctx, o) })
-}
+func main() { stage.LongTool(matrix) }
 
 type options struct {
 	Bin     string   `default:"bin" help:"folder of the programs"`
