@@ -41,7 +41,7 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	said, err := output(ctx, stage.Command(stage.Program(r.bin, "lean-server"), "check", "--manifest", manifest),
+	said, err := output(ctx, stage.Command(stage.Program(r.given.Bin, "lean-server"), "check", "--manifest", manifest),
 		bundleLimit)
 	if err != nil {
 		return fmt.Errorf("lean-server check: %w", err)
@@ -50,7 +50,7 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 		return err
 	}
 	r.Found.Bundled[n] = b
-	say("worst error %.2g deviations of %.0e allowed, %.1f ms for a chunk, sha256 %.12s, golden sets reproduced",
+	r.result("worst error %.1e deviations of %.0e allowed, %.1f ms for a chunk, sha256 %.12s, golden sets reproduced",
 		b.Worst, b.Limit, b.MS, b.SHA256)
 	if n == 2 && b.SHA256 == r.Found.Bundled[1].SHA256 {
 		return fmt.Errorf("the second bundle is the first one, sha256 %s", b.SHA256)
@@ -133,5 +133,5 @@ func (r *round) serve(ctx context.Context, n int) (*stage.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stage.Serve(ctx, r.bin, manifest)
+	return stage.Serve(ctx, r.given.Bin, manifest)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -284,7 +283,7 @@ func TestARoundGoesOn(t *testing.T) {
 		rttest.Do(t, os.Mkdir(p.at(name), 0o700))
 	}
 	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
-	r.Found.Demonstrated.Episodes = 4
+	r.Found.Demonstrated.Episodes, r.Results["demonstrate"] = 4, "4 episodes"
 	rttest.Do(t, r.save())
 	rttest.Ends(t, rttest.Err(load(p, "")), exit.Usage, "--from") // the folder has a round already
 	// --from bundle without a training
@@ -310,21 +309,15 @@ func TestARoundGoesOn(t *testing.T) {
 // The command in the log works on other machines, since it names no folder of this machine.
 func TestTheCommandOfALog(t *testing.T) {
 	for _, tt := range []struct {
-		args []string
-		want string
+		given options
+		want  string
 	}{
-		{nil, "make circle"},
-		{[]string{"--short", "--out", "/somewhere"}, "make circle CIRCLE='--short'"},
-		{[]string{"--steps", "800", "--bin", "/a/bin", "--more=400"}, "make circle CIRCLE='--more 400 --steps 800'"},
+		{options{}, "make circle"},
+		{options{Out: "/somewhere", portable: portable{Short: true}}, "make circle CIRCLE='--short'"},
+		{options{Bin: "/a/bin", portable: portable{Steps: 800, More: 400}},
+			"make circle CIRCLE='--more 400 --steps 800'"},
 	} {
-		flags := flag.NewFlagSet("circle", flag.ContinueOnError)
-		flags.Bool("short", false, "")
-		flags.Int("steps", 0, "")
-		flags.Int("more", 0, "")
-		flags.String("bin", "", "")
-		flags.String("out", "", "")
-		rttest.Do(t, flags.Parse(tt.args))
-		rttest.Want(t, command(flags), tt.want, "%v", tt.args)
+		rttest.Want(t, tt.given.command(), tt.want, "%+v", tt.given)
 	}
 }
 

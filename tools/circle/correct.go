@@ -88,8 +88,8 @@ func (r *round) checkCorrections(summary string) error {
 	c.Takeovers = int(s.Corrections.Takeovers)
 	c.Ticks = int(s.Corrections.Ticks)
 	c.Chunks = int(s.Chunks)
-	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections,
-		float64(c.Ticks)/fps, c.Why, c.Chunks)
+	r.result("%d corrections, %.1f s of the teacher, %d chunks between them; why: %s", c.Corrections,
+		float64(c.Ticks)/fps, c.Chunks, counts(c.Why))
 	switch {
 	case s.Exit.Code != 0:
 		return fmt.Errorf("edge-rt's summary has the code %d", s.Exit.Code)

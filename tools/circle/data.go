@@ -51,8 +51,8 @@ func (r *round) export(ctx context.Context, n int) error {
 		return fmt.Errorf("edge-rt dataset export: %w", err)
 	}
 	r.Found.Exported[n] = e
-	say("%d episodes, %d frames, %d of them a person's at a policy's arm; oldest picture %.0f ms", e.Episodes, e.Frames,
-		e.Intervention, e.PictureMS)
+	r.result("%d episodes, %d frames at %d per second, %d of them interventions; oldest picture %.0f ms", e.Episodes,
+		e.Frames, e.FPS, e.Intervention, e.PictureMS)
 	if err := e.check(n, want, r.corrections); err != nil {
 		return err
 	}

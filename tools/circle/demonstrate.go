@@ -47,7 +47,7 @@ func (r *round) demonstrate(ctx context.Context) error {
 	if d.Episodes != r.episodes {
 		return fmt.Errorf("%d episodes ended as success, want %d", d.Episodes, r.episodes)
 	}
-	say("%d episodes in %d worlds, %d recorded again, %.1f MB of records", d.Episodes, d.Worlds, d.Again,
+	r.result("%d episodes in %d worlds, %d recorded again, %.1f MB", d.Episodes, d.Worlds, d.Again,
 		float64(d.Bytes)/1e6)
 	return nil
 }

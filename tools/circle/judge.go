@@ -64,6 +64,7 @@ func (r *round) judge(ctx context.Context, n int) (err error) {
 		all.Starved += j.Starved
 	}
 	r.Found.Judged[n] = all
+	r.result("%s, %d chunks", all, all.Chunks)
 	return nil
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -26,9 +28,10 @@ const (
 
 // plan has the sizes of one round (episodes, training steps, evaluations and time limits) and its folders.
 type plan struct {
-	bin, env, dir string
-	threads       int
-	whole         bool // the success is evaluated, too
+	given   options
+	dir     string
+	threads int
+	whole   bool // the success is evaluated, too
 
 	worlds, episodes int // demonstrations: number of worlds, and of episodes together
 	legs             int // targets of an episode
@@ -80,17 +83,11 @@ var short = plan{
 }
 
 func (p *plan) apply(o options) {
-	p.bin = o.bin
-	p.env = o.env
-	p.threads = o.threads
-	for _, f := range []struct {
-		to   *int
-		from int
-	}{{&p.episodes, o.episodes}, {&p.steps, o.steps}, {&p.more, o.more}} {
-		if f.from != 0 {
-			*f.to = f.from
-		}
-	}
+	p.given = o
+	p.episodes = cmp.Or(o.Episodes, p.episodes)
+	p.steps = cmp.Or(o.Steps, p.steps)
+	p.more = cmp.Or(o.More, p.more)
+	p.threads = cmp.Or(o.Threads, runtime.NumCPU())
 }
 
 // check refuses impossible numbers, and names the first program or file that is missing.
@@ -106,8 +103,8 @@ func (p *plan) check() error {
 		}
 	}
 	for _, f := range []struct{ file, cure string }{
-		{stage.Program(p.bin, "edge-rt"), "make build"},
-		{stage.Program(p.bin, "lean-server"), "make build"},
+		{stage.Program(p.given.Bin, "edge-rt"), "make build"},
+		{stage.Program(p.given.Bin, "lean-server"), "make build"},
 		{p.python(), "make export-env"},
 		{p.tool("edgert-export"), "make export-env"},
 		{calibration, "run it in the repository's root"},
@@ -128,11 +125,7 @@ func (p *plan) at(name string) string { return filepath.Join(p.dir, name) }
 func (p *plan) python() string        { return p.tool("python") }
 
 func (p *plan) tool(name string) string {
-	path, err := filepath.Abs(filepath.Join(p.env, "bin", name))
-	if err != nil {
-		return filepath.Join(p.env, "bin", name)
-	}
-	return path
+	return stage.Program(filepath.Join(p.given.Env, "bin"), name)
 }
 
 // The files of a round in its folder.

@@ -15,7 +15,7 @@ import (
 
 // edge returns a command of edge-rt that keeps its state in the round's folder.
 func (p *plan) edge(args ...string) *exec.Cmd {
-	return stage.Edge(p.bin, p.at("state"), args...)
+	return stage.Edge(p.given.Bin, p.at("state"), args...)
 }
 
 // finish waits for a child, and ends it when ctx ends or after the limit.
@@ -63,5 +63,5 @@ type status struct {
 
 // ctl sends a command to the running edge.
 func (p *plan) ctl(word string) (s status, err error) {
-	return s, stage.Ctl(p.bin, p.at("state"), id, word, &s)
+	return s, stage.Ctl(p.given.Bin, p.at("state"), id, word, &s)
 }

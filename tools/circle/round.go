@@ -21,10 +21,11 @@ type round struct {
 
 	Began   time.Time          `json:"began"`
 	Seconds map[string]float64 `json:"seconds"` // s, duration of each completed stage
+	Results map[string]string  `json:"results"` // result of each stage in one line
 	Found   found              `json:"found"`
 }
 
-// found holds the results that the stages pass to later stages, and to the log.
+// found holds the results that the stages pass to later stages.
 type found struct {
 	Demonstrated demonstrated `json:"demonstrated"`
 	Exported     [3]exported  `json:"exported"` // [1] of the demonstrations, [2] with the corrections
@@ -76,7 +77,12 @@ func stageNames() (names []string) {
 // load returns a new round if the parameter from is empty or the first stage. Otherwise it reads the results of the
 // round that continues.
 func load(p plan, from string) (*round, error) {
-	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
+	r := &round{
+		plan:    p,
+		Began:   time.Now().UTC().Truncate(time.Second),
+		Seconds: map[string]float64{},
+		Results: map[string]string{},
+	}
 	if from == "" {
 		if _, err := os.Stat(p.at(stages[0].makes[0])); err == nil {
 			return nil, exit.Errorf(exit.Usage,
@@ -137,6 +143,12 @@ func (r *round) clear(coming []step) (err error) {
 		}
 	}
 	return err
+}
+
+// result keeps the result of the present stage, and prints it.
+func (r *round) result(format string, args ...any) {
+	r.Results[r.at] = fmt.Sprintf(format, args...)
+	say("%s", r.Results[r.at])
 }
 
 func (r *round) save() error {

@@ -48,8 +48,8 @@ func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err erro
 			err = errors.Join(err, t.clear())
 		}
 	}()
-	t.follower, err = stage.StartSimBus(p.bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed), "--scene",
-		t.socket(), "--weightless")
+	t.follower, err = stage.StartSimBus(p.given.Bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed),
+		"--scene", t.socket(), "--weightless")
 	if err != nil {
 		return t, err
 	}

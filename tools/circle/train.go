@@ -68,7 +68,7 @@ func (r *round) train(ctx context.Context, n int) error {
 	if err := checkBegin(r.checkpoint(n), t.Checkpoint); err != nil {
 		return err
 	}
-	say("%d steps, loss %.3f, at last %.3f", t.Steps, t.First, t.Last)
+	r.result("%d steps of %d frames, loss %.3f to %.3f", t.Steps, batch, t.First, t.Last)
 	return r.checkTraining(n)
 }
 
