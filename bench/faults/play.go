@@ -66,7 +66,6 @@ type comparison struct {
 	done   int   // guarded by mu: number of episodes played
 	rounds []int // guarded by mu, [episode]: number of cells that have played the episode
 	logged time.Time
-	err    error
 }
 
 func newComparison(cfg *Config) *comparison {
@@ -82,18 +81,20 @@ func newComparison(cfg *Config) *comparison {
 // every cell has played, because an interrupt may have stopped the workers earlier. An interrupt
 // before every cell has played two episodes is an error.
 func (c *comparison) run(ctx context.Context) error {
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {
 		workers.Go(func() {
-			if err := c.work(ctx, worker); err != nil {
-				c.fail(err)
+			if err := c.work(working, worker); err != nil {
+				fail(err)
 			}
 		})
 	}
 	workers.Wait()
 	interrupted := context.Cause(ctx)
-	if interrupted == nil && c.err != nil {
-		return c.err
+	if failed := context.Cause(working); interrupted == nil && failed != nil {
+		return failed
 	}
 	whole := 0
 	for whole < len(c.rounds) && c.rounds[whole] == c.cells() {
@@ -114,7 +115,7 @@ func (c *comparison) nextJob() (j job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cells := c.cells()
-	if c.err != nil || c.next >= cells*c.cfg.Episodes {
+	if c.next >= cells*c.cfg.Episodes {
 		return job{}, false
 	}
 	late := c.cfg.Limit > 0 && time.Since(c.began) > c.cfg.Limit
@@ -124,14 +125,6 @@ func (c *comparison) nextJob() (j job, ok bool) {
 	n := c.next
 	c.next++
 	return job{n % cells / len(c.cfg.Contenders), n % len(c.cfg.Contenders), n / cells}, true
-}
-
-func (c *comparison) fail(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = err
-	}
 }
 
 // progress is the interval of lines of progress.

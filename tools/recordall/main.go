@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -122,10 +121,9 @@ func (o *options) plan() (runs [][]string) {
 
 // together runs one robot for each of the modes, which are values of --record, all at the same time.
 func together(ctx context.Context, o options, dir, records string, modes []string) ([]slice, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, fail := context.WithCancelCause(ctx) // after the first failure the other run is stopped
+	defer fail(nil)
 	got := make([]slice, len(modes))
-	var failed atomic.Pointer[error] // first failure, after which the other run is stopped
 	var all sync.WaitGroup
 	for i, mode := range modes {
 		long := o.Time
@@ -135,16 +133,12 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 		all.Go(func() {
 			var err error
 			if got[i], err = run(ctx, o, dir, records, mode, long); err != nil {
-				failed.CompareAndSwap(nil, &err)
-				stop()
+				fail(err)
 			}
 		})
 	}
 	all.Wait()
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	return got, nil
+	return got, context.Cause(ctx)
 }
 
 // run runs one robot and a server for it.
