@@ -15,15 +15,14 @@ import (
 
 func readSummary(name string) (o fleet.Outcome, err error) {
 	var s struct {
-		Targets    int    `json:"targets_reached"`
-		Collisions int    `json:"collisions"`
-		Timeouts   int    `json:"targets_timed_out"`
-		Actions    int    `json:"actions"`
-		Starved    int    `json:"starved_ticks"`
-		StarvedBus int    `json:"starved_by_bus"` // starved ticks that the bus caused
-		Requests   int    `json:"requests"`
-		Estimate   int    `json:"latency_estimate_steps"`
-		Schedule   string `json:"schedule"`
+		Targets    int `json:"targets_reached"`
+		Collisions int `json:"collisions"`
+		Timeouts   int `json:"targets_timed_out"`
+		Actions    int `json:"actions"`
+		Starved    int `json:"starved_ticks"`
+		StarvedBus int `json:"starved_by_bus"` // starved ticks that the bus caused
+		Requests   int `json:"requests"`
+		Estimate   int `json:"latency_estimate_steps"`
 	}
 	if err := stage.ReadJSON(name, &s); err != nil {
 		return o, fmt.Errorf("edge-rt's summary: %w", err)

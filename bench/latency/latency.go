@@ -130,24 +130,12 @@ func readLink(s *faults.Scenario, trial *stage.Trial, audit string) (*Link, erro
 	if err != nil {
 		return nil, err
 	}
-	var summary struct {
-		Requests uint64 `json:"requests"`
-		Starved  uint64 `json:"starved_ticks"`
-		Ticks    uint64 `json:"ticks"`
-		Own      uint64 `json:"overruns_own"`
-		Host     uint64 `json:"overruns_host"`
-	}
-	if err := stage.ReadJSON(trial.Summary(), &summary); err != nil {
+	var link Link // its counts have the keys of the summary
+	if err := stage.ReadJSON(trial.Summary(), &link); err != nil {
 		return nil, fmt.Errorf("edge-rt's summary: %w", err)
 	}
-	return &Link{
-		Name:     s.Name,
-		Title:    s.Script.Name,
-		Stages:   why.Latency(log, lines),
-		Requests: float64(summary.Requests) / trial.Duration.Seconds(),
-		Ticks:    summary.Ticks,
-		Starved:  summary.Starved,
-		Own:      summary.Own,
-		Host:     summary.Host,
-	}, nil
+	link.Name, link.Title = s.Name, s.Script.Name
+	link.Stages = why.Latency(log, lines)
+	link.Requests /= trial.Duration.Seconds()
+	return &link, nil
 }

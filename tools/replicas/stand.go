@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -158,15 +159,11 @@ func (s *stand) show() {
 
 func (s *stand) readSummaries(r *row) error {
 	for _, rb := range s.robots {
-		var sum struct {
-			Starved uint64 `json:"starved_ticks"`
-			Bus     uint64 `json:"starved_by_bus"`
-			Chunks  uint64 `json:"chunks"`
-		}
+		var sum edge.Summary
 		if err := stage.ReadJSON(rb.summary, &sum); err != nil {
 			return err
 		}
-		r.starved += sum.Starved - min(sum.Bus, sum.Starved)
+		r.starved += sum.StarvedTicks - min(sum.StarvedBus, sum.StarvedTicks)
 		if sum.Chunks == 0 {
 			r.problems = append(r.problems, rb.id+" got no chunk")
 		}
