@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// Loads are the names of the loads that may run beside all subjects, at nice 0, in a separate
-// process.
-var Loads = []string{"none", "cpu", "alloc", "stress"}
-
-// Load is a process group that keeps the machine busy; nil means no load.
+// Load is a process group that keeps the machine busy at nice 0, beside all subjects; nil means no load.
 type Load struct {
 	child  *stage.Child
 	paused bool
@@ -43,7 +38,7 @@ func StartLoad(name string) (*Load, error) {
 	case "cpu", "alloc":
 		cmd = Part("load", name)
 	default:
-		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
+		return nil, exit.Errorf(exit.Usage, "--load is %q, want none, cpu, alloc or stress", name)
 	}
 	c, err := stage.StartGroup(cmd)
 	if err != nil {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Env is the part of a Config that all measurements share.
@@ -18,6 +21,17 @@ func (e *Env) Progress(format string, args ...any) {
 	if e.Log != nil {
 		fmt.Fprintf(e.Log, format, args...)
 	}
+}
+
+// Distinct refuses a flag's values if there are none, or if one occurs twice.
+func Distinct(flag string, values []string) error {
+	if len(values) == 0 {
+		return exit.Errorf(exit.Usage, "%s names nothing to measure", flag)
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(values)))) < len(values) {
+		return exit.Errorf(exit.Usage, "%s %s: want each once", flag, strings.Join(values, ","))
+	}
+	return nil
 }
 
 // Turned returns the order of one round. Every second round is reversed, and after two rounds the

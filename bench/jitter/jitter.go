@@ -22,12 +22,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -37,28 +34,13 @@ type Config struct {
 	Duration time.Duration `range:">0s..24h" default:"2m" help:"In all; starting the programs comes on top."`
 	Slice    time.Duration `range:">0s.." default:"8s" help:"Each subject in turn runs for this long, round after round."`
 	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
-	Subjects []string      `name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
+	Subjects []string      `enum:"loop,edge" name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
 	LeRobot  string        `name:"lerobot" default:"auto" help:"Python of an installed LeRobot, whose loop runs in turn with ours; auto: that of lerobot-record or python3 on PATH; off: none." placeholder:"PYTHON"`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
 	Robot    string        `enum:"so101,bi_so101,lekiwi" default:"so101" help:"The edge's robot; each of its arms has a simulated bus and camera."`
 	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	Manifest string        `help:"What lean-server serves; default: the demo's policy for the robot." placeholder:"FILE"`
 	bench.Env
-}
-
-func (c *Config) check() error {
-	switch {
-	case len(c.Subjects) == 0:
-		return exit.Errorf(exit.Usage, "--subject names nothing to measure, want %s, %s or both", Loop, Edge)
-	case !slices.Contains(bench.Loads, c.Load):
-		return exit.Errorf(exit.Usage, "--load is %q, want one of %s", c.Load, strings.Join(bench.Loads, ", "))
-	}
-	for i, s := range c.Subjects {
-		if s != Loop && s != Edge || slices.Contains(c.Subjects[:i], s) {
-			return exit.Errorf(exit.Usage, "--subject %s: want %s and %s, each once", s, Loop, Edge)
-		}
-	}
-	return nil
 }
 
 // Count is the numbers of a program's ticks in one slice or in several.
@@ -120,7 +102,7 @@ type jitter struct {
 // Measure runs the measurement. When ctx ends early the report covers the complete slices. On
 // return every process it started has ended.
 func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
-	if err := cfg.check(); err != nil {
+	if err := bench.Distinct("--subject", cfg.Subjects); err != nil {
 		return nil, err
 	}
 	j := &jitter{

@@ -14,15 +14,14 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
@@ -33,9 +32,9 @@ import (
 // Config configures Measure; its tags are the flags of `bench recipe`.
 type Config struct {
 	FPS         float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
-	Others      []string      `default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
-	GC          []string      `name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
-	Load        []string      `default:"none,stress,encode,alloc" help:"The load meanwhile: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
+	Others      []string      `enum:"nice-10,nice0,rr40" default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
+	GC          []string      `enum:"off,on" name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
+	Load        []string      `enum:"none,stress,encode,alloc" default:"none,stress,encode,alloc" help:"The load meanwhile: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
 	Rounds      int           `range:"1..1000" default:"2" help:"How often each combination runs."`
 	Slice       time.Duration `range:"2s..;the arm is armed after half a second" default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
 	Bin         string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
@@ -50,43 +49,16 @@ const (
 	armLink    = "arm"            // name of the arm's port in the temporary folder
 )
 
-// classes are the classes of the threads beside the tick.
-var classes = []string{"nice-10", "nice0", "rr40"}
-
-// collectors are the settings of Go's collector while the arm moves.
-var collectors = []string{"off", "on"}
-
-// loadNames are the loads. They run in a process at nice 0, or in the edge's own process.
-var loadNames = []string{"none", "stress", "encode", "alloc"}
-
 // Cell is one recipe under one load.
 type Cell struct {
-	Others string `json:"others" required:""`       // class of the other threads: nice-10, nice0 or rr40
-	GC     string `json:"gc" name:"gc" required:""` // Go's collector while the arm moves: off or on
-	Load   string `json:"load" required:""`         // none, stress, encode or alloc
+	// class of the other threads: nice-10, nice0 or rr40
+	Others string `json:"others" required:"" enum:"nice-10,nice0,rr40"`
+	GC     string `json:"gc" name:"gc" required:"" enum:"off,on"` // Go's collector while the arm moves: off or on
+	// none, stress, encode or alloc
+	Load string `json:"load" required:"" enum:"none,stress,encode,alloc"`
 }
 
-func cellsOf(others, gcs, loads []string) ([]Cell, error) {
-	for _, f := range []struct {
-		flag       string
-		got, known []string
-	}{
-		{flag: "--others", got: others, known: classes},
-		{flag: "--gc", got: gcs, known: collectors},
-		{flag: "--load", got: loads, known: loadNames},
-	} {
-		if len(f.got) == 0 {
-			return nil, exit.Errorf(exit.Usage, "%s names nothing, want some of %s", f.flag,
-				strings.Join(f.known, ", "))
-		}
-		for i, v := range f.got {
-			if !slices.Contains(f.known, v) || slices.Contains(f.got[:i], v) {
-				return nil, exit.Errorf(exit.Usage, "%s %s: want some of %s, each once", f.flag, v,
-					strings.Join(f.known, ", "))
-			}
-		}
-	}
-	var all []Cell
+func cellsOf(others, gcs, loads []string) (all []Cell) {
 	for _, load := range loads {
 		for _, o := range others {
 			for _, gc := range gcs {
@@ -94,7 +66,7 @@ func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Slice is one cell in one round. Failed is the reason if it has no result: with some recipes the
@@ -109,10 +81,11 @@ type Slice struct {
 // Measure runs every cell in every round. When ctx ends early the report covers the complete
 // slices.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	cells, err := cellsOf(cfg.Others, cfg.GC, cfg.Load)
-	if err != nil {
+	if err := cmp.Or(bench.Distinct("--others", cfg.Others), bench.Distinct("--gc", cfg.GC),
+		bench.Distinct("--load", cfg.Load)); err != nil {
 		return nil, err
 	}
+	cells := cellsOf(cfg.Others, cfg.GC, cfg.Load)
 	dir, err := os.MkdirTemp("", "edgert-bench-")
 	if err != nil {
 		return nil, err

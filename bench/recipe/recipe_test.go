@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"errors"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -13,35 +12,17 @@ import (
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/drive"
-	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
 
 func TestCellsOf(t *testing.T) {
-	cells, err := cellsOf([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
 	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"},
 		{"rr40", "off", "alloc"}}
-	if err != nil || !slices.Equal(cells, want) {
-		t.Errorf("cellsOf = %v, %v, want %v", cells, err, want)
+	got := cellsOf([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
+	if !slices.Equal(got, want) {
+		t.Errorf("cellsOf = %v, want %v", got, want)
 	}
-	for _, tt := range []struct {
-		name             string
-		others, gc, load []string
-		says             string
-	}{
-		{"nothing", nil, collectors, loadNames, "--others"},
-		{"no collector", classes, nil, loadNames, "--gc"},
-		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
-		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
-	} {
-		rttest.Ends(t, rttest.Err(cellsOf(tt.others, tt.gc, tt.load)), exit.Usage, tt.says)
-	}
-}
-
-func TestPartRefusesAnUnknownRecipe(t *testing.T) {
-	rttest.Ends(t, (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(),
-		io.Discard), exit.Usage)
 }
 
 func TestTotalOf(t *testing.T) {

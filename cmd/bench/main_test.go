@@ -116,8 +116,9 @@ func TestBadInput(t *testing.T) {
 		faults --cameras 2x640x480 => 2 --cameras is for --virtual
 		wire --size 4 => 2 --size is 4
 		wire --duration 0s => 2 --duration is 0s
-		recipe --others best => 2 --others best
+		recipe --others best => 2 best
 		recipe --gc= => 2 --gc names nothing
+		recipe --load none,none => 2 each once
 		serve --quiet --robots 0 => 2 --robots
 		serve --quiet --device abacus => 2 abacus
 		serve --quiet --bundle nowhere => 3 nowhere
