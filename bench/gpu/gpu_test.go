@@ -90,8 +90,7 @@ func TestMeasureRefuses(t *testing.T) {
 		code   exit.Code
 		want   string
 	}{
-		{"batch", func(c *Config) { c.Batch = []int{0} }, exit.Usage, "--batch"},
-		{"large batch", func(c *Config) { c.Batch = []int{1000} }, exit.Usage, "--batch"},
+		{"no batch", func(c *Config) { c.Batch = nil }, exit.Usage, "--batch"},
 		{"device", func(c *Config) { c.Device = []string{"gpu"} }, exit.Usage, "--device"},
 		{"program without a name", func(c *Config) { c.Beside = []string{"true"} }, exit.Usage, "NAME=COMMAND"},
 		{"bundle", func(c *Config) { c.Bundle = []string{"absent"} }, exit.Config, "absent"},

@@ -21,11 +21,11 @@ import (
 // Config configures a measurement; its tags are the flags of `bench serve`.
 type Config struct {
 	Bundle   string        `default:"testdata/demo/bundle" help:"Folder of the exported policy." placeholder:"DIR"`
-	Robots   []int         `default:"1,8,32" help:"How many robots ask as fast as they are answered." placeholder:"N,…"`
+	Robots   []int         `range:"1..1000" default:"1,8,32" help:"How many robots ask as fast as they are answered." placeholder:"N,…"`
 	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, all of which must keep it."`
 	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
 	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
-	Loads    []float64     `default:"0.95" help:"Shares of the server's time that robots whose actions run out ask for, to compare the schedulers at." placeholder:"SHARE,…"`
+	Loads    []float64     `range:"0.05..4" default:"0.95" help:"Shares of the server's time that robots whose actions run out ask for, to compare the schedulers at." placeholder:"SHARE,…"`
 	Busy     int           `range:"0..256" default:"0" help:"Compare the schedulers also beside so many busy processes, in turn with an idle machine."`
 	Starving bool          `help:"Compare the schedulers only, after a look at how long a chunk takes."`
 	Steady   time.Duration `range:"0s..24h" default:"0s" help:"Instead of all else: for so long the last of --robots keep the server busy, and nothing may be allocated, collected or grow." placeholder:"TIME"`
@@ -38,9 +38,6 @@ type Config struct {
 	bench.Env
 }
 
-// maxRobots bounds the robots of one crowd.
-const maxRobots = 1000
-
 // stand holds the parts that all measurements share.
 type stand struct {
 	cfg    Config
@@ -52,18 +49,8 @@ type stand struct {
 
 // check refuses a configuration that cannot be measured.
 func (cfg *Config) check() error {
-	for _, n := range cfg.Robots {
-		if n < 1 || n > maxRobots {
-			return exit.Errorf(exit.Usage, "--robots is %v, want 1 to %d each", cfg.Robots, maxRobots)
-		}
-	}
 	if len(cfg.Robots) == 0 {
 		return exit.Errorf(exit.Usage, "--robots is empty, want at least one number")
-	}
-	for _, load := range cfg.Loads {
-		if !(load >= loadLeast && load <= loadMost) {
-			return exit.Errorf(exit.Usage, "--loads is %v, want %g to %g each", cfg.Loads, loadLeast, loadMost)
-		}
 	}
 	if _, err := policy.ParseDevice(cfg.Device); err != nil {
 		return exit.Errorf(exit.Usage, "--device: %w", err)

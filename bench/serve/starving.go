@@ -15,9 +15,6 @@ import (
 // schedulers are the compared schedulers, the default first.
 var schedulers = []string{"runway", "round_robin"}
 
-// Bounds of the shares of the server's time that robots demand.
-const loadLeast, loadMost = 0.05, 4.0
-
 // With Config.Starving the time of a chunk is measured for 1/starvingShare of the whole time, but
 // at most for starvingLook.
 const starvingShare, starvingLook = 8, 6 * time.Second
