@@ -92,11 +92,7 @@ func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.I
 		dir:   dir,
 		again: again,
 	}
-	flags := []string{"--audit", p.path("audit.jsonl")}
-	if cfg.ORT != "" {
-		flags = append(flags, "--ort", cfg.ORT)
-	}
-	server, err := stage.NewServer(cfg.Bin, p.path("server.yaml"), flags...)
+	server, err := stage.NewServer(cfg.Bin, p.path("server.yaml"), "--audit", p.path("audit.jsonl"), "--ort="+cfg.ORT)
 	p.server = server
 	return p, errors.Join(err, os.MkdirAll(dir, 0o700))
 }

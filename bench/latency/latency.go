@@ -89,11 +89,7 @@ func (c *Config) run(ctx context.Context, s *faults.Scenario, contender *faults.
 		return nil, err
 	}
 	audit := filepath.Join(dir, "audit.jsonl")
-	flags := []string{"--audit", audit}
-	if c.ORT != "" {
-		flags = append(flags, "--ort", c.ORT)
-	}
-	server, err := stage.Serve(ctx, c.Bin, manifest, flags...)
+	server, err := stage.Serve(ctx, c.Bin, manifest, "--audit", audit, "--ort="+c.ORT)
 	if err != nil {
 		return nil, err
 	}

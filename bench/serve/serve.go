@@ -166,14 +166,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	flags := more
-	if audit != "" {
-		flags = append(flags, "--audit", audit)
-	}
-	if s.cfg.ORT != "" {
-		flags = append(flags, "--ort", s.cfg.ORT)
-	}
-	return stage.Serve(ctx, s.cfg.Bin, manifest, flags...)
+	return stage.Serve(ctx, s.cfg.Bin, manifest, append(more, "--ort="+s.cfg.ORT, "--audit="+audit)...)
 }
 
 // In turn, saturate lets n robots send requests as fast as they are answered, and lets ONNX Runtime
