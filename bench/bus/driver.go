@@ -53,12 +53,18 @@ type traffic struct {
 	in     int // bytes of the replies
 }
 
-// tap is a port that counts the bytes and frames that pass through it.
+// tap is a port that counts the frames that pass through it, and keeps the first ones.
 type tap struct {
 	servo.Port
-	frames, in int
-	keep       [keptFrames][keptBytes]byte
-	size       [keptFrames]int
+	frames int
+	exchange
+}
+
+// exchange holds the first frames of a cycle on one bus, and the number of bytes that arrived.
+type exchange struct {
+	in   int
+	keep [keptFrames][keptBytes]byte
+	size [keptFrames]int
 }
 
 const (
@@ -227,7 +233,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 	s := &driverSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
 	machine := a.host()
-	kept := newKept(arms)
+	kept := kept{buses: make([]exchange, len(arms))}
 	for i := range arms {
 		arms[i].Arm.Read(arms[i].present, clock.Now().Add(time.Second))
 		arms[i].Positions(arms[i].goal)
@@ -287,21 +293,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 // may have more: late bytes of an earlier cycle, or those of a plain read after a failed fast read.
 type kept struct {
 	in    int // bytes of all buses; 0: there was no clean cycle yet
-	buses []keptBus
-}
-
-type keptBus struct {
-	in     int
-	frames [keptFrames][keptBytes]byte
-	size   [keptFrames]int
-}
-
-func newKept(arms []driven) *kept {
-	k := &kept{buses: make([]keptBus, len(arms))}
-	for i := range arms {
-		k.buses[i] = keptBus{frames: arms[i].keep, size: arms[i].size}
-	}
-	return k
+	buses []exchange
 }
 
 // add keeps the frames of the last cycle if the cycle is clean and had fewer bytes than the kept cycle. The parameter
@@ -317,9 +309,7 @@ func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
 	}
 	k.in = in
 	for i := range arms {
-		b := &k.buses[i]
-		b.in = arms[i].in
-		b.frames, b.size = arms[i].keep, arms[i].size
+		k.buses[i] = arms[i].exchange
 	}
 	return extra, in
 }
@@ -329,7 +319,7 @@ func (k *kept) traffic(arms []driven) (all []traffic) {
 		b := &k.buses[i]
 		one := traffic{in: b.in}
 		for f := range arms[i].clean {
-			one.frames = append(one.frames, slices.Clone(b.frames[f][:b.size[f]]))
+			one.frames = append(one.frames, slices.Clone(b.keep[f][:b.size[f]]))
 		}
 		all = append(all, one)
 	}
