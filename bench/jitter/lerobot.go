@@ -114,11 +114,7 @@ func (l *lerobotSubject) start(d time.Duration, _ bool) (*process, error) {
 
 func (l *lerobotSubject) result(c *process) (*Run, error) {
 	run, _, err := parseLeRobot(c.Stdout())
-	if err != nil {
-		return nil, err
-	}
-	run.Threads = c.threads
-	return run, nil
+	return run, err
 }
 
 // lerobotResult is the script's output.

@@ -176,7 +176,6 @@ func (l *loopSubject) result(c *process) (*Run, error) {
 			Tally:        r.Lateness,
 			OverrunsOwn:  &r.OverrunsOwn,
 			OverrunsHost: &r.OverrunsHost,
-			Threads:      c.threads,
 		},
 		Granted: r.Granted,
 		Why:     r.Why,

@@ -113,17 +113,12 @@ type Bus struct {
 	P99    float64 `json:"us_p99"` // us, as edge-rt's
 }
 
-func (r *robotSubject) result(c *process) (*Run, error) {
+func (r *robotSubject) result(*process) (*Run, error) {
 	b, err := os.ReadFile(r.path("edge.json"))
 	if err != nil {
 		return nil, err
 	}
-	run, err := parseEdge(b)
-	if err != nil {
-		return nil, err
-	}
-	run.Threads = c.threads
-	return run, nil
+	return parseEdge(b)
 }
 
 func parseEdge(b []byte) (*Run, error) {

@@ -112,6 +112,9 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if err == nil {
 		run, err = program.result(c)
 	}
+	if err == nil {
+		run.Threads = c.threads
+	}
 	return run, reference, err
 }
 
