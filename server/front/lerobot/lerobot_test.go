@@ -115,10 +115,11 @@ func (c *released) send(data []byte) error {
 	return stream.RecvMsg(new(lerobot.Message))
 }
 
-func (c *released) begin() {
-	c.t.Helper()
+func (c *released) begin() { c.beginWith(asked()) }
+
+func (c *released) beginWith(p *lerobot.Policy) {
 	rttest.OrPanic(c.call(lerobot.PathReady, nil))
-	rttest.OrPanic(c.call(lerobot.PathInstructions, asked().Encode()))
+	rttest.OrPanic(c.call(lerobot.PathInstructions, p.Encode()))
 }
 
 // actions returns the step and the rows of the next answer. It returns no rows when there was no
@@ -245,19 +246,20 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 			p.Features = p.Features[:2]
 		}, "needs camera top, the client's robot has side: give one that name in --robot.cameras"},
 		{"channels", func(p *lerobot.Policy) { p.Features[2].Shape = []int{3, 16, 24} }, "shape [3 16 24]"},
+		{"two of one name", func(p *lerobot.Policy) {
+			p.Rename = map[string]string{"observation.images.side": "observation.images.top"}
+		}, "top of the client and another one have the name observation.images.top after rename_map"},
 	} {
 		c, p := s.dial(t), asked()
 		tt.change(p)
 		rttest.Must(c.call(lerobot.PathReady, nil))(t)
 		rttest.Fails(t, rttest.Err(c.call(lerobot.PathInstructions, p.Encode())), "FailedPrecondition", tt.says)
 	}
-	rttest.Want(t, s.refused(front.Mismatch), 7, "counted as mismatches")
+	rttest.Want(t, s.refused(front.Mismatch), 8, "counted as mismatches")
 	renamed := asked()
 	renamed.Features[2].Name = "observation.images.front"
 	renamed.Rename = map[string]string{"observation.images.front": "observation.images.top"}
-	c := s.dial(t)
-	rttest.Must(c.call(lerobot.PathReady, nil))(t)
-	rttest.Must(c.call(lerobot.PathInstructions, renamed.Encode()))(t)
+	s.dial(t).beginWith(renamed)
 }
 
 func TestHostileMessages(t *testing.T) {
@@ -315,7 +317,7 @@ func TestSessionsOfClients(t *testing.T) {
 		"server full: 2/2")
 	rttest.Must(two.call(lerobot.PathReady, nil))(t) // the call ends the client's own session
 	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))(t)
-	rttest.Equal(t, s.front.Names(), []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}, "names")
+	rttest.Equal(t, s.front.Names(), []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}, "names of the clients")
 }
 
 // A client whose connection broke continues its session on the next connection.
@@ -362,8 +364,7 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	for i, c := range lost {
 		p := asked()
 		p.ActionsPerChunk += i
-		rttest.Must(c.call(lerobot.PathReady, nil))(t)
-		rttest.Must(c.call(lerobot.PathInstructions, p.Encode()))(t)
+		c.beginWith(p)
 	}
 	for _, c := range lost {
 		rttest.Do(t, c.conn.Close())
@@ -465,8 +466,7 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 	var all []*released
 	for range hostile {
 		c := s.dial(t)
-		rttest.Must(c.call(lerobot.PathReady, nil))(t)
-		rttest.Must(c.call(lerobot.PathInstructions, piled.Encode()))(t)
+		c.beginWith(piled)
 		_ = c.send(observed(1, true, 10, 20)) // the observation waits, or there is no room for it
 		stream := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
 			lerobot.PathObservations))(t)
@@ -508,7 +508,7 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	})
 	cancel()
 	for range 2 { // the front refuses one observation unread, and the other because of NaN
-		rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
+		rttest.Eventually(t, "an accepted observation", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
 		c.served(3)
 		rttest.Fails(t, c.send(observed(4, true, math.NaN(), 20)), "NaN")
 	}

@@ -34,7 +34,7 @@ const slack = 256 << 10
 // the served policy, it returns an errMismatch that names the difference and how to remove it.
 func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen, err error) {
 	mismatch := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{errMismatch}, args...)...)
+		return fmt.Errorf("%w: %w", errMismatch, fmt.Errorf(format, args...))
 	}
 	v = &view{rows: p.ActionsPerChunk, bytes: slack}
 	open = wire.SessionOpen{
@@ -46,11 +46,10 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 	switch {
 	case p.Type != m.PolicyType:
 		return nil, open, mismatch("the client asks for policy_type %.80q, this server serves %q: start the client "+
-			"with "+
-			"--policy_type=%s", p.Type, m.PolicyType, m.PolicyType)
+			"with --policy_type=%[2]s", p.Type, m.PolicyType)
 	case p.ActionsPerChunk < 1 || p.ActionsPerChunk > m.ChunkSize:
 		return nil, open, mismatch("the client asks for %d actions per chunk, the policy's chunks have %d: start the "+
-			"client with --actions_per_chunk=%d or less", p.ActionsPerChunk, m.ChunkSize, m.ChunkSize)
+			"client with --actions_per_chunk=%[2]d or less", p.ActionsPerChunk, m.ChunkSize)
 	}
 	i := slices.IndexFunc(p.Features, func(f lerobot.Feature) bool { return f.Name == stateFeature })
 	if i < 0 || !slices.Equal(p.Features[i].Names, m.StateNames) {
@@ -59,8 +58,7 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 			got = p.Features[i].Names
 		}
 		return nil, open, mismatch("the client's robot has the joints %s, the policy reads %s, in this order",
-			list(got),
-			list(m.StateNames))
+			list(got), list(m.StateNames))
 	}
 	v.state = m.StateNames
 	var known []string
@@ -77,8 +75,11 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return front.ImageName(c.Name) == name }) {
 			continue // the policy does not use this camera
 		}
-		if len(f.Shape) != 3 || f.Shape[2] != 3 || f.Shape[0] < 1 || f.Shape[1] < 1 || f.Shape[0] > wire.MaxImageSide ||
-			f.Shape[1] > wire.MaxImageSide {
+		if slices.Contains(open.CameraNames, name) {
+			return nil, open, mismatch("camera %s of the client and another one have the name %s after rename_map: "+
+				"give one of them another name there", f.Name, name)
+		}
+		if len(f.Shape) != 3 || f.Shape[2] != 3 || slices.Min(f.Shape) < 1 || slices.Max(f.Shape) > wire.MaxImageSide {
 			return nil, open, mismatch("camera %s has the shape %v, want [height, width, 3]", f.Name, f.Shape)
 		}
 		v.cameras = append(v.cameras, camera{key: key, name: name})
