@@ -250,12 +250,21 @@ class Policy:
     def check_statistics(self) -> None:
         """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would
         get z-scores in place of its units. Also refuses statistics that no data can have, as the export does."""
+        own = self.config.input_features | self.config.output_features
         for pipeline, key in zip(self.processors, ("observation.state", "action")):
             for step in pipeline.steps:
-                known = getattr(step, "_tensor_stats", None)
-                features = self.config.output_features if key == "action" else getattr(step, "features", None) or {}
-                feature = features.get(key)
-                if known is None or feature is None or feature.type not in step.norm_map:
+                known, features = getattr(step, "_tensor_stats", None), getattr(step, "features", None) or {}
+                if known is None or key not in own:
+                    continue
+                # A step's own shape counts, because EVO1 pads its vectors. An action needs no entry in a step's features.
+                feature = features.get(key, own[key])
+                listed = feature.type in step.norm_map and (key in features or key == "action")
+                asked = getattr((getattr(self.config, "normalization_mapping", None) or {}).get(feature.type.value), "value", "IDENTITY")
+                if not listed and asked != "IDENTITY":
+                    lacks = f"the checkpoint's config.json normalises {key} by {asked}, and its processors leave it out"
+                    cure = "copy policy_* from the folder that training wrote"
+                    raise Fault(f"model.repo_or_path: {lacks}: LeRobot would pass the values on as they are; {cure}")
+                if not listed:
                     continue
                 mode = step.norm_map[feature.type].value
                 for name in STATISTICS.get(mode, ()):

@@ -333,6 +333,29 @@ def test_statistics_that_lerobot_would_miss(act: Path, tmp_path: Path) -> None:
             worker.Policy(settings(folder), lambda text: None)
 
 
+def test_a_normalisation_that_a_step_leaves_out(act: Path, tmp_path: Path) -> None:
+    """LeRobot then passes the values on as they are, although config.json normalises them."""
+    for file, part, key, feature in (("policy_preprocessor.json", "features", "observation.state", "observation.state"), ("policy_postprocessor.json", "norm_map", "ACTION", "action")):
+        path = shutil.copytree(act, tmp_path / key) / file
+        text = json.loads(path.read_text())
+        for step in text["steps"]:
+            step["config"].get(part, {}).pop(key, None)
+        path.write_text(json.dumps(text))
+        with pytest.raises(worker.Fault, match=f"normalises {feature} by MEAN_STD, and its processors leave it out"):
+            worker.Policy(settings(path.parent), lambda text: None)
+
+
+def test_statistics_of_padded_vectors() -> None:
+    """EVO1 pads the state and the action, and its processors have statistics of the padded vectors."""
+    from lerobot.policies.evo1.configuration_evo1 import Evo1Config
+    from lerobot.policies.evo1.processor_evo1 import make_evo1_pre_post_processors
+
+    inputs, outputs = checkpoints.features({"front": (64, 64)})
+    config = Evo1Config(input_features=inputs, output_features=outputs, device="cpu")
+    processors = make_evo1_pre_post_processors(config, checkpoints.stats(["front"]))
+    worker.Policy.check_statistics(SimpleNamespace(config=config, processors=processors))
+
+
 def test_weights_that_lerobot_would_fill(act: Path, tmp_path: Path) -> None:
     folder = changed(act, tmp_path / "act", "model.safetensors", without("action_head"))
     with pytest.raises(worker.Fault, match="no weights for 2 of .* such as model.action_head"):
