@@ -47,5 +47,5 @@ func TestProgressShowsNoPassword(t *testing.T) {
 	var shown string
 	note := func(text string) { shown = text }
 	rttest.Fails(t, rttest.Err(load(t.Context(), &cfg, slog.New(slog.DiscardHandler), note)))
-	rttest.Want(t, shown, "connecting to ws://user:xxxxx@127.0.0.1:1", "progress")
+	rttest.Want(t, shown, "connecting to ws://xxxxx@127.0.0.1:1", "progress")
 }

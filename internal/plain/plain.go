@@ -6,7 +6,6 @@ package plain
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -36,12 +35,9 @@ func Text(text string) string {
 	})
 }
 
-// Address returns an address with xxxxx in place of its password. In an address that does not parse, or that has an @
-// elsewhere, all from the scheme to the last @ may be a password.
+// Address returns an address with xxxxx in place of all from the scheme to the last @: a user without a password may be
+// a key, and a password may have any character.
 func Address(address string) string {
-	if u, err := url.Parse(address); err == nil && u.User != nil {
-		return u.Redacted()
-	}
 	at := strings.LastIndexByte(address, '@')
 	if at < 0 {
 		return address

@@ -38,11 +38,12 @@ func TestAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"":                             "",
 		"ws://host:8000/a":             "ws://host:8000/a",
-		"http://user:pass@host:4318":   "http://user:xxxxx@host:4318",
-		"http://user:p%ss@host:4318":   "http://xxxxx@host:4318", // does not parse
-		"http://user:pa/ss@host:4318":  "http://xxxxx@host:4318", // does not parse
-		"http://user:12/p@ss@host":     "http://xxxxx@host",      // parses without a password
-		"user:pass@host:4318":          "xxxxx@host:4318",        // parses with the scheme user
+		"http://user:pass@host:4318":   "http://xxxxx@host:4318",
+		"ws://key@host:8000":           "ws://xxxxx@host:8000",
+		"http://user:p%ss@host:4318":   "http://xxxxx@host:4318", // is no URL
+		"http://user:pa/ss@host:4318":  "http://xxxxx@host:4318", // is no URL
+		"http://user:12/p@ss@host":     "http://xxxxx@host",      // is a URL without a password
+		"user:pass@host:4318":          "xxxxx@host:4318",        // is a URL with the scheme user
 		"host:4318":                    "host:4318",
 		"http://user:pass@host:port/a": "http://xxxxx@host:port/a",
 	} {

@@ -131,10 +131,10 @@ func checkKeys(cfg *manifest.Config) error {
 		}
 	}
 	host, port, err := net.SplitHostPort(string(model.URL))
-	if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || host == "" {
-		return cfg.Errorf("model.url",
-			"model.url is '%s', want HOST:PORT, the address of the policy_server, without a "+
-				"scheme such as http://", model.URL)
+	if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || host == "" ||
+		strings.Contains(host, "@") {
+		return cfg.Errorf("model.url", "model.url is '%s', want HOST:PORT, the address of the policy_server, without "+
+			"a scheme such as http:// and without a user", model.URL)
 	}
 	return nil
 }

@@ -224,7 +224,10 @@ func TestMissingEntries(t *testing.T) {
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
 		rttest.FailsAs(t, rttest.Err(open(t, url)), manifest.ErrInvalid, "'"+url+"', want HOST:PORT")
 	}
-	rttest.FailsAs(t, rttest.Err(open(t, "user:secret@127.0.0.1:1")), manifest.ErrInvalid, "'xxxxx@127.0.0.1:1', want")
+	for _, password := range []string{"user:secret", "secret"} {
+		_, err := open(t, password+"@127.0.0.1:1")
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "'xxxxx@127.0.0.1:1', want")
+	}
 	// there is no server
 	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
 }

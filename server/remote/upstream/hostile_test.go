@@ -27,10 +27,13 @@ type message struct {
 }
 
 // scripted serves openpi's protocol: it greets with metadata, then answers each observation with the
-// next message, and closes after the last.
+// next message, and closes after the last. Without metadata it ends the connection before the handshake.
 func scripted(t *testing.T, metadata message, answers ...message) (url string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if metadata.data == "" {
+			panic(http.ErrAbortHandler)
+		}
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
@@ -47,12 +50,13 @@ func scripted(t *testing.T, metadata message, answers ...message) (url string) {
 		conn.Close(websocket.StatusInternalError, "\x1b[2Jover")
 	}))
 	t.Cleanup(s.Close)
-	return "ws" + strings.TrimPrefix(s.URL, "http")
+	return strings.Replace(s.URL, "http://", "ws://"+token+"@", 1)
 }
 
 const packed = websocket.MessageBinary
 
-// TestHostileServers opens servers that are not openpi's, or that are hostile.
+// TestHostileServers opens servers that are not openpi's, or that are hostile. No error shows the user in the server's
+// address, which may be a key.
 func TestHostileServers(t *testing.T) {
 	empty := message{packed, "\x80"}
 	for _, tt := range []struct {
@@ -62,6 +66,7 @@ func TestHostileServers(t *testing.T) {
 		kind     error
 		want     string
 	}{
+		{"no handshake", message{}, nil, policy.ErrAway, "EOF"},
 		{"metadata of text", message{websocket.MessageText, "boom"}, nil, ErrFit, "boom"},
 		{"metadata is a list", message{packed, "\x90"}, nil, policy.ErrAway, "a list of 0, want a map"},
 		{"metadata is a pickle", message{packed, "\x80\x04\x95"}, nil, policy.ErrAway, "left after"},
@@ -81,7 +86,8 @@ func TestHostileServers(t *testing.T) {
 			c := configured(t, openPI, "")
 			c.URL = scripted(t, tt.metadata, tt.answers...)
 			_, err := Open(context.Background(), c)
-			if !errors.Is(err, tt.kind) || !rttest.Says(err, tt.want) || rttest.Says(err, "\x1b") {
+			if !errors.Is(err, tt.kind) || !rttest.Says(err, tt.want) || rttest.Says(err, "\x1b") ||
+				rttest.Says(err, token) {
 				t.Errorf("Open = %v, want %v with %s", err, tt.kind, tt.want)
 			}
 		})

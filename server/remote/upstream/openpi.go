@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -69,8 +68,8 @@ func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 		if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", short(response.Status))
 		}
-		if op := (*net.OpError)(nil); errors.As(err, &op) {
-			return nil, op // leaves out the names that the outer layers add
+		if get := (*url.Error)(nil); errors.As(err, &get) {
+			return nil, get.Err // without the address, whose user may be a key
 		}
 		return nil, err
 	}
