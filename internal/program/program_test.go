@@ -497,8 +497,8 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 		{"limp", "bus: x\nother: [a\nmore: {\n", "", ""},
 		{"limp", "bus: y\nbus: x\n  bus: z\n", "", ""},
 		{"limp", "bus: x\nfps: 010\n", "", ""},
-		{"scan", "bus: 007\n", "", `run.yaml: [1:6] got "007", want digits without 0 before them, or quotes around a text`},
-		{"scan", "bus: [a, 0x10]\n", "", `[1:10] got "0x10", want digits`},
+		{"scan", "bus: 007\n", "", `run.yaml: [1:6] want digits without 0 before them, or quotes around a text`},
+		{"scan", "bus: [a, 0x10]\n", "", `[1:10] want digits`},
 		{"scan", "bus: x\nother: [a\n", "", "want a YAML map"},
 		{"scan", "bus: x\n? 'fps, want '\n? 'fps, want '\n", "", "want a YAML map"},
 		{"scan", "max_rate: 3\nmax-rate: 4\n", "", "max-rate is there twice"}, // no rule prefers one of the two

@@ -106,7 +106,7 @@ func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
 		return nil
 	}
 	token := node.GetToken()
-	want := ""
+	want, got := "", fmt.Sprintf("got %q, ", token.Value)
 	switch {
 	case integer && (number != math.Trunc(number) || math.IsInf(number, 0)):
 		want = aWholeNumber
@@ -115,7 +115,10 @@ func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
 	default:
 		return nil
 	}
-	return fmt.Errorf("[%d:%d] got %q, want %s", token.Position.Line, token.Position.Column, token.Value, want)
+	if !integer {
+		got = "" // a text may be a secret, such as a key in the wrong file
+	}
+	return fmt.Errorf("[%d:%d] %swant %s", token.Position.Line, token.Position.Column, got, want)
 }
 
 var (

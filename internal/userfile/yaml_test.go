@@ -50,7 +50,7 @@ func TestWrongType(t *testing.T) {
 		"name: a\nbaud: 1.5":     `[2:7] got "1.5", want a whole number`,
 		"baud: 010":              `[1:7] got "010", want digits without 0 before them`,
 		"baud: -010":             `[1:7] got "-010", want digits without 0 before them`,
-		"name: 0x10":             `[1:7] got "0x10", want digits without 0 before them, or quotes around a text`,
+		"name: 0x10":             `[1:7] want digits without 0 before them, or quotes around a text`,
 		"ids: [3, 007]":          `[1:10] got "007", want digits`,
 		"baud: '1.5'":            `got "1.5", want a whole number`,
 		"baud: -.inf":            `[1:7] got "-.inf", want a whole number`,
