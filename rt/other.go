@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Real time is implemented for Linux only. With the stubs here everything else builds, runs and can
-// be tested on other systems.
+// The programs and real time need Linux. With the stubs here the libraries that use this package, such as wire/zenoh,
+// also build on other systems.
 
 // kernelClock counts package time's monotonic reading from the start of the
 // process.
