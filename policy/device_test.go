@@ -87,7 +87,7 @@ func TestProviderOptions(t *testing.T) {
 
 func TestNVIDIADriver(t *testing.T) {
 	proc := t.TempDir()
-	rttest.Want(t, nvidiaDriver(proc), "unknown", "without a driver")
+	rttest.Want(t, nvidiaDriver(proc), "unknown", "version without a driver")
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
 	rttest.WriteFile(t, proc, "driver/nvidia/version", text)
 	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")

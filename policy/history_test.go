@@ -40,7 +40,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: %d rows %v, want %v", tt.name, got, dst[:2*got], tt.want)
 		}
 	}
-	rttest.Want(t, h.Copy(dst[:2], 12, 0, 2), 0, "rows where there is room for one")
+	rttest.Want(t, h.Copy(dst[:2], 12, 0, 2), 0, "rows that Copy gives for a span of two with room for one")
 	h.Put(12, chunk(7))
 	if h.Copy(dst, 12, 0, 1) != 1 || dst[0] != 7 || h.Copy(dst, 3, 0, 1) != 1 {
 		t.Error("a key that is there was not replaced in its place")

@@ -106,7 +106,7 @@ func TestTheNewestLibrary(t *testing.T) {
 	for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.so.1.9.0",
 		"libonnxruntime.so.1.24.3"} {
 		rttest.WriteFile(t, dir, name, "")
-		rttest.Want(t, filepath.Base(libraryIn(dir)), name, "libraryIn")
+		rttest.Want(t, filepath.Base(libraryIn(dir)), name, "library that libraryIn finds")
 	}
 }
 

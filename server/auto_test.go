@@ -93,7 +93,7 @@ func TestASlowSpellPasses(t *testing.T) {
 		b.clock.Advance(time.Second)
 		b.server.opener.measure()
 	}
-	rttest.Want(t, b.shown().MaxSessions, usual, "room long after the spell")
+	rttest.Want(t, b.shown().MaxSessions, usual, "max_sessions long after the spell")
 	b.admits(b.openFrom(link(1, "second"), fakeOpen("second")), "the second after the spell")
 
 	b.infer(time.Second)

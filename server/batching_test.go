@@ -321,5 +321,5 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	if got := robots[0].wantChunk(2); !near(got.chunk.ChunkRobot.Data, []float32{1.02}, 1e-6) {
 		t.Errorf("the next request got %+v, want the row of the chunk before that it names", got)
 	}
-	rttest.Want(t, b.server.stats.spans[spansFound].Load(), 1, "requests that found their rows")
+	rttest.Want(t, b.server.stats.spans[spansFound].Load(), 1, "requests whose spans were found")
 }

@@ -35,14 +35,14 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 		return log.String()
 	}
 	if ok, _ := c.usable(); !ok || c.texts() != nil {
-		t.Error("before the first look something is wrong")
+		t.Error("a certificate counts as unusable before the first look")
 	}
 	rttest.Want(t, look(), "", "lines while nothing is wrong")
 	if lines := look(soon); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") ||
 		!strings.Contains(lines, soon.Text) {
 		t.Errorf("an end in three days: %q", lines)
 	}
-	rttest.Want(t, look(soon), "", "said twice")
+	rttest.Want(t, look(soon), "", "warning of the second look")
 	if ok, why := c.usable(); !ok || why != "" || len(c.texts()) != 1 {
 		t.Errorf("usable = %v, %q; texts %q", ok, why, c.texts())
 	}
@@ -55,7 +55,7 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	}
 	rttest.Contains(t, look(), "in order again")
 	if ok, _ := c.usable(); !ok {
-		t.Error("not usable after the renewal")
+		t.Error("the certificate is not usable after the renewal")
 	}
 	c.check(nil, time.Now(), logger) // a network without certificates has no findings
 }

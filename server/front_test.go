@@ -87,7 +87,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 		t.Errorf("after its close %d sessions are open", len(list))
 	}
 	again := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:557", foreignOpen()))(t)
-	rttest.Want(t, again.Name(), "lerobot-10.1.2.3", "the name once free")
+	rttest.Want(t, again.Name(), "lerobot-10.1.2.3", "name of a client after the first one has ended")
 	b.end()
 	<-f.ended
 }

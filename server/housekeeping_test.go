@@ -29,7 +29,7 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 		return s.worker.collectDue.Load()
 	}
 	if check() {
-		t.Error("nothing is to be collected")
+		t.Error("no garbage is due for collection")
 	}
 	for range 2 * busyGCBytes >> 16 {
 		garbage = make([]byte, 1<<16)

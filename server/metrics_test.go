@@ -214,6 +214,6 @@ func TestStalenessEndsWithTheSession(t *testing.T) {
 	}
 	b.server.opener.drop(arm, "test")
 	if _, ok := scrape(t, h)[series]; ok {
-		t.Errorf("%s stays", series)
+		t.Errorf("/metrics still has %s", series)
 	}
 }

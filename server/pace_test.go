@@ -61,11 +61,11 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	s.seen(b.clock.Now())
 	s.inHand.Store(true)
 	late := b.clock.Now().Add(idleTimeout + time.Second)
-	rttest.Want(t, s.lost(late, 0), "", "lost while it is worked on")
+	rttest.Want(t, s.lost(late, 0), "", "reason while a request is in work")
 	s.inHand.Store(false)
-	rttest.Want(t, s.lost(late, 0), "idle timeout", "the reason afterwards")
+	rttest.Want(t, s.lost(late, 0), "idle timeout", "reason after the request")
 	b.robot("arm").ask(1)
-	rttest.Want(t, s.lost(late, 2*idleTimeout), "", "lost while it waits for its turn")
+	rttest.Want(t, s.lost(late, 2*idleTimeout), "", "reason while a request waits for its turn")
 	if why := s.lost(late, time.Second); why == "" {
 		t.Error("its turn should have come long ago, and it does not count as idle")
 	}
@@ -124,7 +124,7 @@ func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b.clock.Advance(time.Second)
 	rttest.Want(t, e.finishLimit(), 5*time.Second, "finishLimit 1 s into a run of 4 s")
 	e.sizes.Learn(1, 400*time.Second)
-	rttest.Want(t, e.finishLimit(), finishMost, "the limit in a run of minutes")
+	rttest.Want(t, e.finishLimit(), finishMost, "limit during a run of minutes")
 }
 
 // Goal: a robot that repeated its request while its chunk was under way causes no second inference for the same steps.

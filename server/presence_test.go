@@ -113,7 +113,7 @@ func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	r.ask(1)
 	r.wantChunk(1)
 	r.send(obsHeader(1, 900), fakeObs(t))
-	rttest.Want(t, b.server.stats.late.Load(), 1, "late")
+	rttest.Want(t, b.server.stats.late.Load(), 1, "late observations")
 	r.ask(2)
 	r.wantChunk(2)
 }
@@ -134,7 +134,7 @@ func TestLateEvent(t *testing.T) {
 		r.ask(5) // a duplicate
 		r.ask(3) // a newer observation has overtaken it
 		r.ask(4) // no event, because the last one was sent a moment before
-		rttest.Want(t, late()-before, 3, "late")
+		rttest.Want(t, late()-before, 3, "late observations")
 	}
 	if got := arm.wantEvent(wire.EventLate, errLate.Error()); got.event.Seq != 3 || got.header.SeqID != 3 ||
 		got.event.ServerID != b.server.id {

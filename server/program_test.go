@@ -97,7 +97,7 @@ func TestAProgramMayTakeItsTimeToEnd(t *testing.T) {
 	}
 	<-m.Terminated
 	if e.endHang(begun.Add(40 * time.Second)); !e.hang.lost {
-		t.Error("not given up after 19 s")
+		t.Error("the server has not given up after 19 s")
 	}
 }
 

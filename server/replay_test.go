@@ -176,7 +176,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 func TestReplayReadsATaskOnce(t *testing.T) {
 	tasks, reader := readTasks{}, &taskReader{pinned: "pick"}
 	first := rttest.Must(tasks.read(reader, "pick"))(t)
-	rttest.Want(t, rttest.Must(tasks.read(reader, "pick"))(t), first, "the second reading's task")
+	rttest.Want(t, rttest.Must(tasks.read(reader, "pick"))(t), first, "task of the second reading")
 	for range 2 {
 		if got, err := tasks.read(reader, "place"); err == nil {
 			t.Errorf("a task that is not allowed is read as %v", got)

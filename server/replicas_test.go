@@ -49,7 +49,7 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // expects exactly one answer
 		rttest.Want(t, ack.Accepted, i < 4, "robot %d: whether %+v accepts it", i, ack)
 		want := 2 - (len(a.server.sessions.all()) / 2) - (len(b.server.sessions.all()) / 2)
-		rttest.Eventually(t, "the tokens of those with room", func() bool {
+		rttest.Eventually(t, "the tokens of the servers with room", func() bool {
 			return a.network.CountTokens(wire.ReplicaRoomWildcard(a.server.prefix)) == want
 		})
 	}
@@ -80,7 +80,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 		if ack := a.open(o); !ack.Accepted || ack.ServerID != at.server.id {
 			t.Fatalf("open %d: %+v", i, ack)
 		}
-		rttest.Eventually(t, "the other gives it up", func() bool {
+		rttest.Eventually(t, "the end of the session at the other server", func() bool {
 			return from.server.sessions.find("arm") == nil && at.server.sessions.find("arm") != nil
 		})
 		r.send(obsHeader(o.SessionEpoch, uint64(i+1)), fakeObs(t))

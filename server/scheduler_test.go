@@ -42,5 +42,5 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 			<-b.entered
 		}
 	}
-	rttest.Want(t, b.server.stats.passedOver.Load(), 1, "requests that gave way")
+	rttest.Want(t, b.server.stats.passedOver.Load(), 1, "requests that were passed over")
 }

@@ -140,7 +140,7 @@ func TestTwoModels(t *testing.T) {
 	rttest.Eventually(t, "two robots at the first", func() bool { return r.server.sessions.count() == 3 })
 	r.query(wire.SessionKey(fakePrefix), wire.Append(nil, &wire.SessionClose{ClientUUID: "bound",
 		SessionID: r.server.second.Load().sessions.find("bound").id}))
-	rttest.Eventually(t, "unloaded", func() bool {
+	rttest.Eventually(t, "the end of the second server", func() bool {
 		r.clock.Advance(time.Second)
 		return r.server.rollout.Report().State == rollout.Off
 	})

@@ -84,7 +84,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	}
 	r.send(h, o)
 	got := r.wantChunk(9)
-	rttest.Want(t, got.header, h.Reply(wire.MsgActionChunk), "header")
+	rttest.Want(t, got.header, h.Reply(wire.MsgActionChunk), "header of the chunk")
 	c := got.chunk
 	if c.EpisodeIDEcho != 3 || c.ClientMonoNsEcho != -5 || !c.HasT || c.T != 77 || !c.HasN ||
 		c.N != -1 ||
@@ -291,7 +291,7 @@ func TestEventsAreSpaced(t *testing.T) {
 	if first, second := r.next(), r.next(); first.event.Seq != 1 || second.event.Seq != 6 {
 		t.Errorf("events for seq %d and %d, want 1 and 6", first.event.Seq, second.event.Seq)
 	}
-	rttest.Want(t, b.server.stats.silenced.Load(), 4, "silenced")
+	rttest.Want(t, b.server.stats.silenced.Load(), 4, "events that were not sent")
 }
 
 // Goal: no robot gets a chunk from a run that failed or returned values that are not finite. It gets an event with the
@@ -351,7 +351,7 @@ func TestMalformedSamples(t *testing.T) {
 	} {
 		r.put(s.body, s.attachment)
 	}
-	rttest.Want(t, b.server.stats.malformed.Load(), 5, "malformed")
+	rttest.Want(t, b.server.stats.malformed.Load(), 5, "malformed observations")
 	r.send(h, fakeObs(t))
 	got := r.next()
 	for got.header.MsgType == wire.MsgEvent {
@@ -378,7 +378,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	}
 	z.ask(1)
 	b.leave <- struct{}{}
-	rttest.Want(t, a.wantChunk(1).chunk.SupersededSeqs, 3, "first reply to a: superseded")
+	rttest.Want(t, a.wantChunk(1).chunk.SupersededSeqs, 3, "superseded requests in the first chunk for a")
 	<-b.entered
 	b.leave <- struct{}{} // z has the next turn, although a waits, too
 	z.wantChunk(1)
@@ -622,11 +622,11 @@ func TestNewestChunkWins(t *testing.T) {
 	resume := b.network.Stall()
 	for seq := uint64(2); seq <= 4; seq++ {
 		r.ask(seq)
-		rttest.Eventually(t, "the answer", func() bool { return b.server.stats.outcomes[audit.Answered].Load() == seq })
+		rttest.Eventually(t, "its end", func() bool { return b.server.stats.outcomes[audit.Answered].Load() == seq })
 	}
 	resume()
 	r.wantChunk(4)
-	rttest.Want(t, b.server.stats.replaced.Load(), 2, "replaced")
+	rttest.Want(t, b.server.stats.replaced.Load(), 2, "chunks that a newer chunk replaced")
 }
 
 // cutOff is a session without a link.

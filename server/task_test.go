@@ -93,7 +93,7 @@ func TestTaskOfAnObservation(t *testing.T) {
 	}
 	changed := session.changed
 	wants("stack", "stack\n")
-	rttest.Want(t, session.changed, changed, "when the announced task was tokenised")
+	rttest.Want(t, session.changed, changed, "task of the newest observation")
 	if ack := reset(""); !ack.OK || session.announced.Load().text != "stack" {
 		t.Errorf("a reset without a task: %+v, want none announced", ack)
 	}
@@ -127,7 +127,7 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	o.Task = "wait"
 	r.send(obsHeader(0, 2), o)
 	r.wantChunk(2)
-	rttest.Want(t, b.read(), "wait\n", "what the policy read of the pinned task")
+	rttest.Want(t, b.read(), "wait\n", "text of the pinned task that the policy read")
 }
 
 // Goal: 0 allocations for a request whose task is known.

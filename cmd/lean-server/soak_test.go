@@ -25,8 +25,8 @@ import (
 )
 
 var (
-	soakFor  = flag.Duration("soak", 8*time.Second, "how long TestSoak lets robots and others at the server")
-	soakSeed = flag.Uint64("soak-seed", 1, "of TestSoak's random")
+	soakFor  = flag.Duration("soak", 8*time.Second, "duration of TestSoak")
+	soakSeed = flag.Uint64("soak-seed", 1, "seed of TestSoak's random numbers")
 )
 
 const (

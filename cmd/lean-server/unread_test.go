@@ -117,7 +117,7 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	all := make(chan string, 1)
 	go func() { text, _ := io.ReadAll(reader); all <- string(text) }()
 	if r.stop(syscall.SIGTERM).Exit.Code != 0 {
-		t.Error("it did not end with 0")
+		t.Error("the server did not end with code 0")
 	}
 	stderr.Close()
 	if text := <-all; !strings.Contains(text, "lines were dropped while") ||

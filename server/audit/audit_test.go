@@ -163,7 +163,7 @@ func TestCapturesNeverBlockTheWorker(t *testing.T) {
 	for range requestsWaiting + 3 {
 		w.Add(sampleRecord(), []byte("body"), []byte("reply"))
 	}
-	rttest.Want(t, w.Counts.CapturesDropped.Load(), 3, "not captured")
+	rttest.Want(t, w.Counts.CapturesDropped.Load(), 3, "requests that were not captured")
 	w.Start(Origin{ModelSHA256: "5ha"})()
 	if err := w.Close(); err != nil || w.Counts.Captures.Load() != requestsWaiting {
 		t.Errorf("captured %d, %v, want %d", w.Counts.Captures.Load(), err, requestsWaiting)

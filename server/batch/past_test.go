@@ -13,7 +13,7 @@ import (
 // overwriting one.
 func TestPastKeepsTheLastRuns(t *testing.T) {
 	p := new(Past)
-	rttest.Want(t, len(p.Read(nil)), 0, "runs before the first")
+	rttest.Want(t, len(p.Read(nil)), 0, "runs before the first run")
 	run := func(i int) Run {
 		return Run{
 			Begun:    rt.Instant(i),

@@ -89,10 +89,10 @@ func TestASlowSizeIsTriedAgain(t *testing.T) {
 
 func TestTurnTakesTheBestSize(t *testing.T) {
 	sizes := NewSizes([]int{1, 2, 4})
-	rttest.Want(t, sizes.Wait(3), 0, "nothing is known")
+	rttest.Want(t, sizes.Wait(3), 0, "wait without known durations")
 	sizes.Learn(1, time.Second)
-	rttest.Want(t, sizes.Wait(3), 3*time.Second, "wait one by one")
+	rttest.Want(t, sizes.Wait(3), 3*time.Second, "wait for three runs of one robot")
 	sizes.Learn(4, 1200*time.Millisecond)
-	rttest.Want(t, sizes.Wait(3), 1200*time.Millisecond, "wait together")
-	rttest.Want(t, sizes.Wait(-1), 0, "nobody")
+	rttest.Want(t, sizes.Wait(3), 1200*time.Millisecond, "wait for a run of three robots")
+	rttest.Want(t, sizes.Wait(-1), 0, "wait for no robot")
 }

@@ -95,7 +95,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 		s.clock.Advance(tt.after)
 		before := s.asked
 		if why := s.refuse(tt.fps, tt.change); why == "" {
-			t.Errorf("%s: is let in", tt.name)
+			t.Errorf("%s: the robot is let in", tt.name)
 		}
 		rttest.Want(t, s.asked != before, tt.asked, "%s: the gate was asked", tt.name)
 	}
@@ -112,7 +112,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 			t.Errorf("after %d s of a slow spell there is room for %d", second, s.fed)
 		}
 	}
-	rttest.Want(t, s.fed, usual, "room long after it")
+	rttest.Want(t, s.fed, usual, "sessions that are fed long after the spell")
 }
 
 // Measure calls the function robots only while the sessions or the durations change.

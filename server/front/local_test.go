@@ -132,7 +132,7 @@ func TestAClientThatLeavesInItsOpen(t *testing.T) {
 // A request that a connection begins after the end is not answered.
 func TestNoRequestAfterTheEnd(t *testing.T) {
 	g := &front.Gateway{Log: slog.New(slog.DiscardHandler), Counts: new(front.Counts)}
-	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("answered") })}
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handler called") })}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	rttest.Do(t, g.Serve(ended, front.OpenPI, rttest.Must(listen.TCP("127.0.0.1:0"))(t), s))

@@ -197,7 +197,7 @@ func TestTokensAreCountedAsMemory(t *testing.T) {
 		o.OnToken(key(i), false)
 	}
 	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), false)
-	rttest.Want(t, bound.Used(), 0, "used without a server: %v, which is", bound)
+	rttest.Want(t, bound.Used(), 0, "bytes in use without a server, of %v", bound)
 	full := memory.New(limit)
 	full.Take(memory.Sessions, limit)
 	o = New(prefix, "a", full)

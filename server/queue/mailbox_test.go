@@ -127,7 +127,7 @@ func TestMailboxFromTwoLinks(t *testing.T) {
 		}
 		m.pool.Return(r)
 	}
-	rttest.Want(t, last, 4001, "last seq taken")
+	rttest.Want(t, last, 4001, "seq of the last request that was taken")
 }
 
 func TestMailboxNoAlloc(t *testing.T) {

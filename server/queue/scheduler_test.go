@@ -48,7 +48,7 @@ func TestRunwayOrder(t *testing.T) {
 		{"also who is late", 1, []Waiting{w("a", 990, 1012), w("b", 0, 5)}, "b a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rttest.Want(t, order(Runway{}, tt.n, tt.waiting...), tt.want, "order")
+			rttest.Want(t, order(Runway{}, tt.n, tt.waiting...), tt.want, "order of the robots")
 		})
 	}
 }

@@ -137,9 +137,9 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 		(&fair{Scheduler: Runway{}}).Order(w, len(w), 10, 20, 10)
 		return w[len(w)-1].ID
 	}
-	rttest.Want(t, last(), "8", "the last")
+	rttest.Want(t, last(), "8", "the robot that is served last")
 	add(108*time.Millisecond, &Group{Host: host, Alone: 1})
-	rttest.Want(t, last(), "9", "the last")
+	rttest.Want(t, last(), "9", "the robot that is served last")
 }
 
 // A link with many robots gets the turns of one robot, even beside a host with nine robots: the host gets nine of ten

@@ -53,7 +53,7 @@ func TestPlaces(t *testing.T) {
 			for _, p := range entered {
 				p.Leave()
 			}
-			rttest.Want(t, len(b.groups), 0, "groups kept of nobody")
+			rttest.Want(t, len(b.groups), 0, "groups without members")
 			rttest.Want(t, b.Place(tt.from(0)).Refuse(Place{}), "", "all have left, and one more is refused")
 		})
 	}
@@ -69,7 +69,7 @@ func TestGroups(t *testing.T) {
 		one.Group().Members() != 2 || one.Group().Host.Members() != 3 {
 		t.Errorf("groups %+v, %+v and %+v", one.Group(), two.Group(), other.Group())
 	}
-	rttest.Want(t, b.Place(wire.Origin{}).Enter().Group(), nil, "the group of one who is unknown")
+	rttest.Want(t, b.Place(wire.Origin{}).Enter().Group(), nil, "group of an unknown robot")
 }
 
 // The meter of a robot is kept after its session, as long as it still has an effect.
@@ -88,7 +88,7 @@ func TestMeters(t *testing.T) {
 		t.Error("a new session has new quotas")
 	}
 	b.Release(m, now.Add(time.Second))
-	rttest.Want(t, len(b.meters), 0, "robots remembered without an effect")
+	rttest.Want(t, len(b.meters), 0, "meters without an effect")
 	for i := range metersMost + 9 {
 		m := b.Meter(fmt.Sprint(i))
 		m.Used(now, 0)

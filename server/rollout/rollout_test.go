@@ -165,5 +165,5 @@ func TestAManifestFromAPipe(t *testing.T) {
 	k := New(Config{Manifest: rttest.Must(manifest.Load(pipe))(t), Log: slog.New(slog.DiscardHandler)})
 	k.reread()
 	rttest.Want(t, k.Report().Edit, "", "the reason to refuse an edit")
-	rttest.Want(t, k.Counted().Manifests.Load(), 0, "refused contents")
+	rttest.Want(t, k.Counted().Manifests.Load(), 0, "refused manifests")
 }

@@ -20,7 +20,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 			time.Sleep(returnTime * 3 / 4)
 		}
 		rttest.Want(t, f.Ended(), 1, "clients, of which the first timer ended none")
-		rttest.Want(t, first.viewed(), nil, "view of the first")
+		rttest.Want(t, first.viewed(), nil, "view of the first client")
 		time.Sleep(returnTime)
 		rttest.Want(t, f.Ended(), 0, "clients after both timers")
 	})

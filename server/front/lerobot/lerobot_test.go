@@ -508,7 +508,7 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	})
 	cancel()
 	for range 2 { // the front refuses one observation unread, and the other because of NaN
-		rttest.Eventually(t, "an accepted observation", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
+		rttest.Eventually(t, "an accepted one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
 		c.served(3)
 		rttest.Fails(t, c.send(observed(4, true, math.NaN(), 20)), "NaN")
 	}

@@ -49,7 +49,7 @@ func TestResizeOfALine(t *testing.T) { // Pillow would scale this line to a pict
 	r := newResizer(1, 100, 10, 10)
 	dst := make([]byte, 10*10*channels)
 	r.resize(dst, noise(1, 100))
-	rttest.Want(t, r.inH, 1, "height of the line")
+	rttest.Want(t, r.inH, 1, "height of a picture of one line")
 }
 
 func BenchmarkResize(b *testing.B) {
