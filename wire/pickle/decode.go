@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
+
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // opcode is one byte of a pickle's program.
@@ -92,7 +94,7 @@ type decoder struct {
 
 // Decode reads the pickle at the beginning of src.
 func Decode(src []byte) (_ Value, err error) {
-	defer catch(&err)
+	defer ndarray.Catch(&err)
 	if len(src) > maxBytes {
 		tooLarge("bytes", len(src), maxBytes)
 	}
@@ -277,7 +279,8 @@ func (d *decoder) value(op opcode) Value {
 	if !known {
 		malformed("byte %#02x at %d is no opcode", byte(op), d.at-1)
 	}
-	panic(failure{fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1)})
+	ndarray.Fail(fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1))
+	return nil
 }
 
 func (d *decoder) number(op opcode) Value {

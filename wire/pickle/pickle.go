@@ -18,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // Value is a decoded value; the package's comment lists its types.
@@ -91,23 +93,9 @@ var (
 	ErrGlobal    = errors.New("pickle: name outside the table")
 )
 
-// failure is the panic by which the decoder ends at the first fault of a pickle. Decode turns it into an error.
-type failure struct{ error }
-
-// catch sets *err to the error of a failure; any other panic continues.
-func catch(err *error) {
-	switch fault := recover().(type) {
-	case nil:
-	case failure:
-		*err = fault.error
-	default:
-		panic(fault)
-	}
-}
-
-// malformed ends the decoding. It returns nothing; the result allows a return of it at the end of a function.
-func malformed(format string, args ...any) Value {
-	panic(failure{fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)})
+// malformed ends the decoding, see ndarray.Fail.
+func malformed(format string, args ...any) {
+	ndarray.Fail(fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...))
 }
 
 // Brief describes a value for the text of an error: a number by its value, a text by its beginning,
@@ -134,5 +122,5 @@ func Brief(v Value) string {
 
 // tooLarge ends the decoding.
 func tooLarge(what string, got, most int) {
-	panic(failure{fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)})
+	ndarray.Fail(fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most))
 }

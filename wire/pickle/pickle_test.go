@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // read returns a pickle that LeRobot 0.6.1 wrote (testdata/write.py).
@@ -113,7 +114,7 @@ func TestOrdersAndNumbers(t *testing.T) {
 	fortran := &decoder{budget: &budget{copied: 6}}
 	a := &Array{}
 	set := func() (err error) {
-		defer catch(&err)
+		defer ndarray.Catch(&err)
 		*a = Array{}
 		fortran.set(a, "u1", &Tuple{Items: []Value{int64(2), int64(3)}}, []byte{1, 4, 2, 5, 3, 6}, true)
 		return nil
@@ -322,7 +323,7 @@ func FuzzDecode(f *testing.F) {
 // An error shows only the type of a hostile value, because the text goes to the log and back to the sender.
 func TestErrorsAreShort(t *testing.T) {
 	defer func() {
-		if err := recover().(failure); len(err.Error()) > 200 {
+		if err := recover().(error); len(err.Error()) > 200 {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	}()

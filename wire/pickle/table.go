@@ -1,6 +1,10 @@
 package pickle
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/edge-rt/edge-rt/wire/ndarray"
+)
 
 // kind is the meaning of a name of the table. It decides which opcodes may use the name, and for which value.
 type kind uint8
@@ -73,9 +77,9 @@ func (d *decoder) lookup(module, name string) Value {
 	g, known := names[[2]string{module, name}]
 	switch {
 	case module == oldHelpers:
-		panic(failure{fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name)})
+		ndarray.Fail(fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name))
 	case !known:
-		panic(failure{fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)})
+		ndarray.Fail(fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name))
 	}
 	return g
 }
@@ -114,7 +118,8 @@ func (d *decoder) reduce(g global, args []Value) Value {
 	case tensorOf:
 		return d.tensor(args)
 	}
-	return malformed("REDUCE of %s", g.name)
+	malformed("REDUCE of %s", g.name)
+	return nil
 }
 
 // build does the work of the opcode BUILD: it sets the state of the given object.
