@@ -68,7 +68,7 @@ func drawQueues(title string, names []string, traces [][]fleet.Tick) string {
 		y := f.curve("actions left", left)
 		f.sent(y(0) - 3)
 		f.starved(top, y(0)-top)
-		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">%s</text>`, plotLeft+4, top-6,
+		f.draw(`<text x="%d" y="%.1f">%s</text>`, plotLeft+4, top-6,
 			template.HTMLEscapeString(name+": "+f.usage()))
 		f.y += 14
 	}
@@ -100,6 +100,8 @@ func (f *figure) usage() string {
 	}
 	return text
 }
+
+func (f *figure) draw(format string, args ...any) { fmt.Fprintf(&f.b, format, args...) }
 
 func (f *figure) svg(title string) string {
 	title = template.HTMLEscapeString(title)
@@ -160,7 +162,7 @@ func windowsOf(script *netfault.Script, ticks int) (out []window) {
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
-			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from),
+			f.draw(`<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from),
 				max(f.x(w.to)-f.x(w.from), 1), figureHeight+f.lanesHeight())
 		}
 	}
@@ -176,12 +178,12 @@ func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
 	top, bottom := f.y, f.y+height
 	f.y = bottom + panelGap
-	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2,
+	f.draw(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2,
 		template.HTMLEscapeString(label))
-	fmt.Fprintf(&f.b, `<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom,
+	f.draw(`<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom,
 		plotRight)
 	if high > low {
-		fmt.Fprintf(&f.b,
+		f.draw(
 			`<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
 			plotLeft-8, top+10, high, plotLeft-8, bottom, low)
 	}
@@ -217,7 +219,7 @@ func (f *figure) path(class string, y func(float64) float64, value func(t *fleet
 		fmt.Fprintf(&d, "%c%.1f %.1f", letter, f.at(i), y(v))
 		pen = true
 	}
-	fmt.Fprintf(&f.b, `<path class="%s" d="%s"/>`, class, d.String())
+	f.draw(`<path class="%s" d="%s"/>`, class, d.String())
 }
 
 // trajectory draws a joint's goals, with a gap where no goal was due or the goal was missing.
@@ -241,17 +243,17 @@ func (f *figure) gantt(windows []window) {
 	y := f.panel("faults", height, 0, 0)
 	lane, top := height/float64(max(len(f.kinds), 1)), y(0)-height
 	if len(f.kinds) == 0 {
-		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">none</text>`, plotLeft+4, top+34)
+		f.draw(`<text x="%d" y="%.1f">none</text>`, plotLeft+4, top+34)
 	}
 	for i, k := range f.kinds {
 		at := top + float64(i)*lane
 		for _, w := range windows {
 			if w.kind == k {
-				fmt.Fprintf(&f.b, `<rect class="f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, f.x(w.from), at+1,
+				f.draw(`<rect class="f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, f.x(w.from), at+1,
 					max(f.x(w.to)-f.x(w.from), 2), lane-2)
 			}
 		}
-		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">%s</text>`, plotLeft+4, at+lane/2+4, k)
+		f.draw(`<text x="%d" y="%.1f">%s</text>`, plotLeft+4, at+lane/2+4, k)
 	}
 }
 
@@ -259,12 +261,12 @@ func (f *figure) gantt(windows []window) {
 func (f *figure) events() {
 	y := f.panel("sent, merged,", 60, 0, 0)
 	bottom := y(0)
-	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
+	f.draw(`<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
 	f.starved(bottom-18, 16)
 	f.sent(bottom - 50)
 	for i := range f.ticks {
 		if f.ticks[i].Received {
-			fmt.Fprintf(&f.b, `<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-32)
+			f.draw(`<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-32)
 		}
 	}
 }
@@ -274,7 +276,7 @@ func (f *figure) starves(tick int) bool { return f.ticks[tick].Starved }
 // starved marks the ticks without an action.
 func (f *figure) starved(top, height float64) {
 	for _, s := range stretches(len(f.ticks), f.starves) {
-		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`, f.at(s[0]), top,
+		f.draw(`<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`, f.at(s[0]), top,
 			max(f.at(s[1])-f.at(s[0]), 1), height)
 	}
 }
@@ -283,7 +285,7 @@ func (f *figure) starved(top, height float64) {
 func (f *figure) sent(y float64) {
 	for i := range f.ticks {
 		if f.ticks[i].Requested {
-			fmt.Fprintf(&f.b, `<circle class="o" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y)
+			f.draw(`<circle class="o" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y)
 		}
 	}
 }
@@ -310,7 +312,7 @@ func (f *figure) latency() {
 	f.path("a", y, func(t *fleet.Tick) (float64, bool) { return estimate(t), true })
 	for i := range f.ticks {
 		if f.ticks[i].Received {
-			fmt.Fprintf(&f.b, `<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y(ms(f.ticks[i].Measured)))
+			f.draw(`<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y(ms(f.ticks[i].Measured)))
 		}
 	}
 }
@@ -322,9 +324,9 @@ func (f *figure) axis(legend string) {
 		step *= 5
 	}
 	for s := 0.0; s <= f.seconds+1e-9; s += step {
-		fmt.Fprintf(&f.b, `<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, f.x(s), f.y-8, s)
+		f.draw(`<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, f.x(s), f.y-8, s)
 	}
-	fmt.Fprintf(&f.b,
+	f.draw(
 		`<text x="%d" y="%.1f" text-anchor="middle">seconds; %s</text>`,
 		(plotLeft+plotRight)/2, f.y+8, legend)
 	f.y += 8
