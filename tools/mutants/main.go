@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // mutant replaces one line of a file.
@@ -160,20 +161,24 @@ var suites = []suite{
 	{"./servo/robot", "^Test(Kinematics|LeKiwi|RobotOfTwoArms)", names},
 }
 
-func main() {
-	pattern := flag.String("only", "", "mutants whose defect matches this regular expression; default: all")
-	flag.Parse()
-	only, err := regexp.Compile(*pattern)
+type options struct {
+	Only string `help:"mutants whose defect matches this regular expression; default: all"`
+}
+
+func main() { stage.Tool(run) }
+
+func run(o options) error {
+	only, err := regexp.Compile(o.Only)
 	if err != nil {
-		fail(err)
+		return err
 	}
 	root, err := os.Getwd()
 	if err != nil {
-		fail(err)
+		return err
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
-		fail(err)
+		return err
 	}
 	defer os.RemoveAll(dir)
 	survived := 0
@@ -188,13 +193,13 @@ func main() {
 		same := s.mutants[0]
 		same.new = same.old
 		if caught, err := s.try(root, dir, same); caught || err != nil {
-			fail(fmt.Errorf("the tests of %s fail without a mutant: %v", s.dir, err)) //nolint:errorlint // may be nil
+			return fmt.Errorf("the tests of %s fail without a mutant: %v", s.dir, err) //nolint:errorlint // may be nil
 		}
 		for i, m := range s.mutants {
 			began := time.Now()
 			caught, err := s.try(root, dir, m)
 			if err != nil {
-				fail(err)
+				return err
 			}
 			word := "caught"
 			if !caught {
@@ -206,9 +211,9 @@ func main() {
 		}
 	}
 	if survived > 0 {
-		fmt.Printf("%d mutants survived\n", survived)
-		os.Exit(1)
+		return fmt.Errorf("%d mutants survived", survived)
 	}
+	return nil
 }
 
 // try runs the tests with one line changed and reports whether one of them fails.
@@ -240,9 +245,4 @@ func (s suite) try(root, dir string, m mutant) (caught bool, err error) {
 		return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
 	}
 	return err != nil, nil
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "mutants:", err)
-	os.Exit(1)
 }

@@ -38,7 +38,7 @@ func (s *stand) readAudits(r *row) error {
 			l.server = sv
 			if l.Outcome != "ok" && !(l.Outcome == "unsent" && s.cut) {
 				if sv.endedAt.IsZero() && l.At.Before(s.over) {
-					r.problems = append(r.problems, fmt.Sprintf("%s: %s's %d: %s", sv.name, l.Client, l.Seq, l.Outcome))
+					r.problems = append(r.problems, fmt.Sprintf("%s: %s's %d: %s", sv.Name, l.Client, l.Seq, l.Outcome))
 				}
 				continue
 			}

@@ -19,16 +19,14 @@ var (
 	lostLine    = regexp.MustCompile(`msg="session lost"`)
 )
 
-// program is a running program, with both outputs in its log.
-type program struct {
-	*stage.Child
-	name string
-}
-
-func start(name string, cmd *exec.Cmd) (p program, err error) {
-	p.name = name
-	p.Child, err = stage.StartLogged(cmd)
-	return p, err
+// start starts a program of the stand, with both outputs in its log.
+func (s *stand) start(name string, cmd *exec.Cmd) (*stage.Child, error) {
+	c, err := stage.StartLogged(cmd)
+	if err == nil {
+		c.Name = name
+		s.programs = append(s.programs, c)
+	}
+	return c, err
 }
 
 // serving holds the settings that may differ between servers.
@@ -42,7 +40,7 @@ type serving struct {
 
 // server is a lean-server's process.
 type server struct {
-	program
+	*stage.Child
 	sessions int
 	id       string // server_id
 	audit    string
@@ -68,7 +66,7 @@ func (s *stand) startServer(of serving) error {
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return err
 	}
-	sv.program, err = start(name, stage.Command(stage.Program(s.o.Bin, "lean-server"), "--manifest", manifest,
+	sv.Child, err = s.start(name, stage.Command(stage.Program(s.o.Bin, "lean-server"), "--manifest", manifest,
 		"--health-port", "0", "--audit", sv.audit))
 	if err == nil {
 		s.servers = append(s.servers, sv)
@@ -87,7 +85,7 @@ func (sv *server) ready() error {
 
 // robot is an edge-rt's process.
 type robot struct {
-	program
+	*stage.Child
 	id      string
 	summary string
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // logged returns a program that has only a name and a log.
-func logged(name string) program {
-	return program{Child: &stage.Child{Log: new(stage.Log)}, name: name}
+func logged(name string) *stage.Child {
+	return &stage.Child{Log: new(stage.Log), Name: name}
 }
 
 // audited makes a stand from the audits of two servers. Each line is "server robot seq outcome ms".
@@ -23,7 +23,7 @@ func audited(t *testing.T, lines ...[]any) *stand {
 	began := time.Now().Truncate(time.Millisecond)
 	s := &stand{dir: t.TempDir(), over: began.Add(time.Second)}
 	for _, name := range []string{"a", "b"} {
-		s.servers = append(s.servers, &server{program: logged(name), audit: filepath.Join(s.dir, name)})
+		s.servers = append(s.servers, &server{Child: logged(name), audit: filepath.Join(s.dir, name)})
 		text := ""
 		for _, l := range lines {
 			if l[0] == name {
@@ -35,7 +35,7 @@ func audited(t *testing.T, lines ...[]any) *stand {
 		rttest.Do(t, os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600))
 	}
 	for _, id := range []string{"mover", "other"} {
-		s.robots = append(s.robots, &robot{program: logged(id), id: id})
+		s.robots = append(s.robots, &robot{Child: logged(id), id: id})
 	}
 	s.events = []event{{began.Add(100 * time.Millisecond), map[string]bool{"mover": true}}}
 	s.servers[0].endedAt = s.events[0].at

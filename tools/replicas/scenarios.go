@@ -125,10 +125,10 @@ func drain(of pick) step {
 	return func(s *stand) error {
 		sv := s.ended(of)
 		if err := sv.Stop(); err != nil {
-			return fmt.Errorf("%s: %w: %s", sv.name, err, sv.Log.Tail(5))
+			return fmt.Errorf("%s: %w: %s", sv.Name, err, sv.Log.Tail(5))
 		}
 		if code := sv.State().ExitCode(); code != 0 { // killed by the signal instead of draining
-			return fmt.Errorf("%s: exit code %d after SIGTERM, want 0: %s", sv.name, code, sv.Log.Tail(5))
+			return fmt.Errorf("%s: exit code %d after SIGTERM, want 0: %s", sv.Name, code, sv.Log.Tail(5))
 		}
 		return nil
 	}

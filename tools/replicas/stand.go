@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge"
@@ -24,7 +25,8 @@ type stand struct {
 	servers  []*server
 	paused   *server
 	robots   []*robot
-	draft    *draft // nil: none
+	programs []*stage.Child // servers and robots, in the order of their starts
+	draft    *draft         // nil: none
 	events   []event
 	problems []string
 	cut      bool      // the router was down, and so were all links
@@ -49,7 +51,7 @@ func (s *stand) add(n int, flags ...string) error {
 		cmd := stage.Edge(s.o.Bin, s.dir, append(args, flags...)...)
 		cmd.Env = append(cmd.Env, "HF_LEROBOT_CALIBRATION="+s.dir)
 		var err error
-		if r.program, err = start(id, cmd); err != nil {
+		if r.Child, err = s.start(id, cmd); err != nil {
 			return err
 		}
 		s.robots, fresh = append(s.robots, r), append(fresh, r)
@@ -114,7 +116,7 @@ func (s *stand) play(sc scenario) (r row, err error) {
 		if sv.Running() {
 			err = errors.Join(err, sv.Resume(), sv.Stop())
 			if code := sv.State().ExitCode(); code != 0 {
-				s.problem("%s ended with %d", sv.name, code)
+				s.problem("%s ended with %d", sv.Name, code)
 			}
 		}
 	}
@@ -130,30 +132,19 @@ func (s *stand) end() {
 	if s.draft != nil {
 		s.draft.leave()
 	}
-	for _, p := range s.programs() {
+	for _, p := range slices.Backward(s.programs) {
 		p.Kill()
-		_ = os.WriteFile(filepath.Join(s.dir, p.name+".log"), []byte(p.Log.Tail(1<<20)), 0o600)
+		_ = os.WriteFile(filepath.Join(s.dir, p.Name+".log"), []byte(p.Log.Tail(1<<20)), 0o600)
 	}
 	if s.router != nil && s.router.Child != nil {
 		s.router.Kill()
 	}
 }
 
-// programs returns the robots and the servers.
-func (s *stand) programs() (all []program) {
-	for _, r := range s.robots {
-		all = append(all, r.program)
-	}
-	for _, sv := range s.servers {
-		all = append(all, sv.program)
-	}
-	return all
-}
-
 // show prints the last lines of all programs of a failed scenario.
 func (s *stand) show() {
-	for _, p := range s.programs() {
-		fmt.Printf("--- %s\n%s\n", p.name, p.Log.Tail(12))
+	for _, p := range s.programs {
+		fmt.Printf("--- %s\n%s\n", p.Name, p.Log.Tail(12))
 	}
 }
 
