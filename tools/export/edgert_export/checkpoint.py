@@ -242,14 +242,18 @@ class Checkpoint:
     def cameras(self, sizes: dict[str, tuple[int, int] | None]) -> list[Camera]:
         """The cameras of the robot in the policy's order, under the robot's names.
         `sizes` overrides the checkpoint's sizes by camera name; None marks a missing camera."""
-        robot = {policy: own for own, policy in self.rename().items()}
         cameras, known = [], []
         for key, (kind, shape) in self.inputs.items():
             if kind != "VISUAL" or ".empty_camera_" in key:
                 continue
             if len(shape) != 3 or shape[0] != 3:
                 raise ExportError(f"config.json: {key} has shape {list(shape)}, want [3, height, width]")
-            own = robot.get(key, key)
+            sources = [own for own, policy in self.rename().items() if policy == key] or [key]
+            own = sources[-1]
+            if not own.startswith("observation."):
+                raise ExportError(f"{PRE}.json renames {own} to {key}, but the names of LeRobot's observations begin with observation., so that it renames nothing: write observation.images.{own} into rename_map, or leave it out")
+            if len(sources) > 1:
+                self.warnings.setdefault(f"{PRE}.json renames {' and '.join(sources)} to {key}: the bundle takes the last one, LeRobot any that the robot has")
             name = own.removeprefix("observation.images.").removeprefix("observation.")
             known.append(name)
             if size := sizes.get(name, shape[1:]):

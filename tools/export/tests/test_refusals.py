@@ -163,6 +163,15 @@ def test_a_camera_that_would_be_two(copy, capsys):
     assert "so that the robot's camera front would be two of the policy's: want another name" in refused(capsys, copy)
 
 
+def test_cameras_that_lerobot_renames_otherwise(copy, capsys):
+    edit(copy / PRE, per_step("rename_map", lambda m: {"front_cam": "observation.images.front"}))
+    assert "write observation.images.front_cam into rename_map" in refused(capsys, copy)
+    edit(copy / PRE, per_step("rename_map", lambda m: {"observation.images.a": "observation.images.front", "observation.images.b": "observation.images.front"}))
+    checkpoint = Checkpoint(copy)
+    assert [camera.name for camera in checkpoint.cameras({})] == ["b", "wrist"]
+    assert "observation.images.a and observation.images.b to observation.images.front" in "".join(checkpoint.warnings)
+
+
 def test_cameras_of_two_sizes(tmp_path, capsys):
     checkpoint = checkpoints.diffusion(tmp_path / "diffusion", resize_shape=(48, 64))
     assert "front=72x96, wrist=48x64: Diffusion takes pictures of one size" in refused(capsys, checkpoint, *FLAGS, "--cameras", "wrist=48x64")
