@@ -221,8 +221,8 @@ func (e *Exporter) send(ctx context.Context, batch []span) (refused int, err err
 	n, _ := answer.Partial.Rejected.Int64() // fails for an absent number
 	refused = int(max(0, min(n, int64(len(batch)))))
 	if refused > 0 || answer.Partial.Message != "" {
-		err = fmt.Errorf("%s: the collector refuses %d of %d spans: %.200s", request.URL.Redacted(), refused,
-			len(batch), answer.Partial.Message)
+		err = fmt.Errorf("%s: the collector has taken %d of %d spans: %.200s", request.URL.Redacted(),
+			len(batch)-refused, len(batch), answer.Partial.Message)
 	}
 	return refused, err
 }

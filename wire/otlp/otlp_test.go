@@ -109,9 +109,9 @@ func TestAPartialSuccess(t *testing.T) {
 		dropped uint64
 		says    string
 	}{
-		`{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old\u001b"}}`: {2, `refuses 2 of 3 spans: too old\x1b`},
-		`{"partialSuccess":{"rejectedSpans":9}}`:                                  {3, "refuses 3 of 3 spans"},
-		`{"partialSuccess":{"errorMessage":"soon full"}}`:                         {0, "refuses 0 of 3 spans: soon full"},
+		`{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old\u001b"}}`: {2, `has taken 1 of 3 spans: too old\x1b`},
+		`{"partialSuccess":{"rejectedSpans":9}}`:                                  {3, "has taken 0 of 3 spans"},
+		`{"partialSuccess":{"errorMessage":"soon full"}}`:                         {0, "has taken 3 of 3 spans: soon full"},
 		`{"partialSuccess":{}}`:                                                   {0, ""},
 		`no JSON`:                                                                 {0, ""},
 	} {
