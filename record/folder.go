@@ -212,9 +212,8 @@ func ours(f io.ReaderAt) bool {
 		string(header[13:]) == Profile
 }
 
-// Ended reports whether a file ends as a complete file does. If so, and Read nevertheless reports
-// it as torn, the file is damaged before its end.
-func Ended(f *os.File) bool {
+// hasEnd reports whether a file ends as a complete file does.
+func hasEnd(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
 		return false

@@ -51,6 +51,9 @@ var (
 	errBegun = errors.New("a run has just begun to write it") // the run has not yet written a message
 )
 
+// ErrEnough is the error with which a func of a Visitor ends the reading of a file. Read returns no error then.
+var ErrEnough = errors.New("seen enough")
+
 // Info describes a file.
 type Info struct {
 	Run  map[string]string // metadata of the run
@@ -61,6 +64,7 @@ type Info struct {
 
 	Repaired bool // the file had no end, and a later start has completed it
 	Writing  bool // the file is torn because a run still writes it; its end will follow
+	Damaged  bool // the file is torn although it has its end: a part before the end cannot be read
 }
 
 // readError means that reading failed before the end of a file, because of the disk or the network.
@@ -111,6 +115,19 @@ func both[M any](f, g func(*M) error) func(*M) error {
 	}
 }
 
+// ReadFile is Read for a file that Open accepts.
+func ReadFile(name string, v Visitor) (info Info, err error) {
+	f, err := Open(name)
+	if err != nil {
+		return info, err
+	}
+	defer f.Close()
+	if info, err = Read(f, v); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return info, err
+}
+
 // Read visits the messages of a file. A torn file is no error. A file that the disk cannot read to
 // its end is an error, and so is a file with an invalid camera name (CheckCamera).
 func Read(r io.Reader, v Visitor) (info Info, err error) {
@@ -152,9 +169,14 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 		}
 		return nil
 	})
-	if info.Torn = !ended; errors.Is(err, errTorn) {
+	if errors.Is(err, ErrEnough) {
+		return info, nil
+	}
+	f, ok := r.(*os.File)
+	info.Torn = !ended
+	info.Damaged = info.Torn && ok && hasEnd(f)
+	if errors.Is(err, errTorn) {
 		info.Cause, err = err, nil
-		f, ok := r.(*os.File)
 		if info.Writing = ok && Written(f); info.Writing && !holds {
 			info.Cause = errBegun
 		}
@@ -305,7 +327,7 @@ func Written(f *os.File) bool {
 		return err != nil
 	}
 	info, err := f.Stat()
-	return err == nil && !Ended(f) && time.Since(info.ModTime()).Abs() < restAfter
+	return err == nil && !hasEnd(f) && time.Since(info.ModTime()).Abs() < restAfter
 }
 
 // locked returns unix.EWOULDBLOCK while another process has the file's lock, and another error on a file system without
@@ -322,14 +344,9 @@ func locked(f *os.File) error {
 func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	names, err := Files(dir, "")
 	for _, name := range names {
-		f, err := os.Open(name)
+		info, err := ReadFile(name, v)
 		if err != nil {
 			return infos, err
-		}
-		info, err := Read(f, v)
-		f.Close()
-		if err != nil {
-			return infos, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		infos = append(infos, info)
 	}

@@ -40,7 +40,7 @@ func (r *Recorder) Repair(stop *atomic.Bool) {
 			continue // the file is a stranger's, or another process uses it
 		}
 		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
-		if !Ended(f) {
+		if !hasEnd(f) {
 			if err := w.folder.rebuild(f); err != nil {
 				w.r.cfg.Report(Report{File: f.Name(), Why: Repaired, Err: err})
 			} else {

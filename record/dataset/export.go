@@ -375,7 +375,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	x.report.Endless += r.torn
 	x.report.Left.add(r.damaged, "records that are damaged before their end: what follows the damage is left out")
 	x.report.Left.add(r.again, "ticks that another record has too")
-	if r.recording() {
+	if r.writing {
 		x.report.Recording++
 	}
 	all = x.once(r, all)

@@ -45,8 +45,9 @@ type run struct {
 	key     string // identity of the process, as in journals
 	files   []string
 	info    map[string]string
-	torn    int // files without an end
-	damaged int // files that are damaged before their end
+	torn    int  // files without an end
+	damaged int  // files that are damaged before their end
+	writing bool // a process is writing one of the files
 	joints  []string
 	cams    []string
 	rate    float64 // actions per second
@@ -91,13 +92,10 @@ type mark struct {
 // never is later than every instant of a record.
 const never = rt.Instant(math.MaxInt64)
 
-var errSeen = errors.New("seen enough")
-
 // head is the beginning of a file.
 type head struct {
 	path  string
 	info  record.Info
-	ended bool
 	first rt.Instant // instant of its first tick; never: the file has no tick
 	acts  bool       // an action began on one of its ticks
 }
@@ -155,21 +153,16 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 }
 
 func readHead(ctx context.Context, path string) (h head, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return h, err
-	}
-	defer f.Close()
-	h = head{path: path, ended: record.Ended(f), first: never}
-	h.info, err = record.Read(f, record.Visitor{Tick: func(t *record.Tick) error {
+	h = head{path: path, first: never}
+	h.info, err = record.ReadFile(path, record.Visitor{Tick: func(t *record.Tick) error {
 		h.first = min(h.first, t.At)
 		if h.acts = t.Action.N > 0; h.acts {
-			return errSeen
+			return record.ErrEnough
 		}
 		return ctx.Err()
 	}})
-	if err != nil && !errors.Is(err, errSeen) && ctx.Err() == nil {
-		return h, refuse("%s: %w", path, err)
+	if err != nil && ctx.Err() == nil {
+		return h, InputError{Err: err}
 	}
 	return h, ctx.Err()
 }
@@ -193,7 +186,7 @@ func runsOf(ctx context.Context, files []string, listed map[string]bool) (runs [
 			return nil, 0, err
 		}
 		// a run that was cut off in its first moments, or has just started, has no tick and no end
-		if listed[path] && h.info.Torn && !h.ended && h.first == never {
+		if listed[path] && h.info.Torn && !h.info.Damaged && h.first == never {
 			empty++
 			continue
 		}
@@ -205,7 +198,7 @@ func runsOf(ctx context.Context, files []string, listed map[string]bool) (runs [
 	}
 	for _, key := range keys {
 		of := heads[key]
-		if !slices.ContainsFunc(of, func(h head) bool { return h.acts || !listed[h.path] || h.info.Torn && h.ended }) {
+		if !slices.ContainsFunc(of, func(h head) bool { return h.acts || !listed[h.path] || h.info.Damaged }) {
 			empty += len(of) // the run ended before the arm moved
 			continue
 		}
@@ -292,6 +285,7 @@ func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps
 // visit reads the run's files in order until the end of ctx, and counts the torn and the damaged files.
 func (r *run) visit(ctx context.Context, v record.Visitor) error {
 	r.torn, r.damaged = 0, 0
+	r.writing = false
 	tick := v.Tick
 	v.Tick = func(t *record.Tick) error {
 		if err := ctx.Err(); err != nil || tick == nil {
@@ -300,20 +294,15 @@ func (r *run) visit(ctx context.Context, v record.Visitor) error {
 		return tick(t)
 	}
 	for _, path := range r.files {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		info, err := record.Read(f, v)
-		damaged := err == nil && info.Torn && record.Ended(f)
-		f.Close()
+		info, err := record.ReadFile(path, v)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s: %w", path, err)
-		case damaged:
+			return err
+		case info.Damaged:
 			r.damaged++
 		case info.Torn:
 			r.torn++
+			r.writing = r.writing || info.Writing
 		}
 	}
 	return nil
@@ -424,22 +413,6 @@ func (r *run) forget() {
 	r.pictures = nil
 	r.bad = nil
 	r.again, r.headless = 0, 0
-}
-
-// recording reports whether the run is still in progress: a process is writing one of its files.
-func (r *run) recording() bool {
-	for _, path := range r.files {
-		f, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		writing := record.Written(f)
-		f.Close()
-		if writing {
-			return true
-		}
-	}
-	return false
 }
 
 func (r *run) addTick(t *record.Tick) error {

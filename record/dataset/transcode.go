@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,22 +40,20 @@ func (r *run) measure(ctx context.Context) error {
 	seen := map[string][]size{}
 	wanted := len(r.cams) // cameras with fewer than sizedBy pictures so far
 	err = r.visit(ctx, record.Visitor{Image: func(m *record.Image) error {
-		if len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera) {
+		switch {
+		case wanted == 0:
+			return record.ErrEnough
+		case len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera):
 			return nil
 		}
 		if s, err := sizeOf(check, m.Data.A); err == nil { // the others are torn, and have no size
 			seen[m.Camera] = append(seen[m.Camera], s)
 		}
 		if len(seen[m.Camera]) == sizedBy {
-			if wanted--; wanted == 0 {
-				return errSeen
-			}
+			wanted--
 		}
 		return nil
 	}})
-	if errors.Is(err, errSeen) {
-		err = nil
-	}
 	for _, name := range r.cams {
 		s, known := commonest(seen[name])
 		switch {

@@ -59,7 +59,7 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 	}
 	if seen.Torn {
 		why := "has no end"
-		if record.Ended(in) {
+		if seen.Damaged {
 			why = "is damaged before its end"
 		}
 		fmt.Fprintf(cfg.Out, "%s %s: the page shows its readable part.\n", cfg.File, why)

@@ -224,7 +224,7 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	began := map[string]rt.Instant{}
 	for _, n := range names {
 		began[n] = math.MaxInt64
-		info, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
+		info, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
 			began[n] = min(began[n], m.At)
 			return nil
 		}})
@@ -246,19 +246,18 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	return runs
 }
 
-// readFile visits a file. The result damaged reports whether the file has its end but cannot be read up to this end.
-func readFile(name string, v record.Visitor) (info record.Info, damaged bool, err error) {
+// readFile visits a file.
+func readFile(name string, v record.Visitor) (info record.Info, err error) {
 	f, err := record.Open(name)
 	if err != nil {
-		return info, false, exit.With(exit.Usage, err)
+		return info, exit.With(exit.Usage, err)
 	}
 	defer f.Close()
 	if info, err = record.Read(f, v); err != nil {
-		return info, false, exit.Errorf(exit.Config, "%s: %w", name, err)
+		return info, exit.Errorf(exit.Config, "%s: %w", name, err)
 	}
-	damaged = info.Torn && record.Ended(f)
-	info.Torn = info.Torn && !info.Writing && !damaged
-	return info, damaged, nil
+	info.Torn = info.Torn && !info.Writing && !info.Damaged
+	return info, nil
 }
 
 var errEmpty = errors.New("it is empty")
@@ -269,14 +268,14 @@ func ReadRun(names []string) (*Log, File, error) {
 	file := File{Name: filepath.Base(names[0])}
 	var cause error
 	for _, n := range names {
-		info, damaged, err := readFile(n, l.visitor())
+		info, err := readFile(n, l.visitor())
 		if err != nil {
 			return nil, file, err
 		}
 		l.finish(info)
 		cause = cmp.Or(cause, info.Cause)
 		file.Writing = info.Writing
-		file.Damaged = file.Damaged || damaged
+		file.Damaged = file.Damaged || info.Damaged
 	}
 	if len(names) > 1 {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
