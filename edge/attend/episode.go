@@ -2,7 +2,6 @@ package attend
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -115,6 +114,7 @@ type reader struct {
 	now        uint32 // episode of the newest action
 	spans      []span
 	headless   []uint32 // episodes whose beginning is in an earlier file
+	torn       bool     // the last file has no end
 }
 
 // span is an episode from its beginning to its end.
@@ -122,6 +122,9 @@ type span struct {
 	number   uint32
 	from, to rt.Instant
 }
+
+// has reports whether an action of the episode began on a tick.
+func (s span) has(f frame) bool { return f.began && f.at >= s.from && f.at <= s.to }
 
 // unended is the end of an episode whose end is in no file so far.
 const unended = rt.Instant(math.MaxInt64)
@@ -143,6 +146,7 @@ func load(in *os.File, arm robot.Robot, number uint32) (recordedEpisode, error) 
 	if err != nil {
 		return recordedEpisode{}, exit.With(exit.Config, err)
 	}
+	r.torn = info.Torn
 	s, err := r.choose(number)
 	if err != nil {
 		if info.Cause != nil {
@@ -159,7 +163,7 @@ func load(in *os.File, arm robot.Robot, number uint32) (recordedEpisode, error) 
 		Number:      s.number,
 		DOF:         r.dof,
 		Rate:        rate,
-		Torn:        s.to == unended || info.Torn && len(r.spans) == 0,
+		Torn:        s.to == unended && (r.torn || len(r.spans) > 0),
 		ID:          info.Run["id"],
 		Calibration: info.Run["calibration"],
 		Wheels:      r.wheels,
@@ -275,69 +279,52 @@ func (r *reader) goOn(s *span, file, instance string) error {
 	}
 	first := r.frames[0].at
 	for _, name := range names { // in the order of writing
-		newest := r.frames[len(r.frames)-1].at
-		if begin, err := beginOf(name, instance); err != nil || begin <= first || begin.Sub(newest) > maxHole {
-			continue
-		}
-		if err := r.read(s, name, newest); err != nil || s.to != unended {
+		if err := r.read(s, name, instance, first); err != nil || s.to != unended {
 			return err
 		}
 	}
 	return nil
 }
 
-// read adds the ticks of a next file of the run that are later than newest, and takes the end of the episode s.
-func (r *reader) read(s *span, name string, newest rt.Instant) error {
-	in, err := record.Open(name)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	_, err = record.Read(in, record.Visitor{
+// read adds the later ticks of a file, and takes the end of the episode s, if the file is the next one of the run. The
+// file of the episode's beginning begins at the instant first.
+func (r *reader) read(s *span, name, instance string, first rt.Instant) error {
+	newest, to := r.frames[len(r.frames)-1].at, s.to
+	next := false
+	info, err := record.ReadFile(name, record.Visitor{
+		Begin: func(i *record.Info) error {
+			if i.Run["instance"] != instance {
+				return record.ErrEnough
+			}
+			return nil
+		},
 		Tick: func(m *record.Tick) error {
-			if m.At <= newest { // the earlier file has it, too
+			next = next || m.At > first && m.At.Sub(newest) <= maxHole
+			switch {
+			case !next:
+				return record.ErrEnough
+			case m.At <= newest: // the earlier file has it, too
 				return nil
+			case len(r.spans) == 0 && m.Action.N > 0 && m.Episode != s.number:
+				to = min(to, m.At-1)
+				return record.ErrEnough
 			}
 			return r.tick(m)
 		},
 		Episode: func(m *record.Episode) error {
 			if m.At > s.from && (!m.Ended || m.Number == s.number) {
-				s.to = min(s.to, m.At)
+				to = min(to, m.At)
 			}
 			return nil
 		},
 	})
-	if err != nil {
-		err = fmt.Errorf("the next file, %s: %w", name, err)
+	if !next {
+		return nil
+	}
+	if s.to, r.torn = to, info.Torn; err != nil {
+		err = fmt.Errorf("the next file: %w", err)
 	}
 	return err
-}
-
-var errSeen = errors.New("seen enough")
-
-// beginOf returns the instant of a file's first tick. The error is not nil for a file of another run.
-func beginOf(name, instance string) (begin rt.Instant, err error) {
-	in, err := record.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	_, err = record.Read(in, record.Visitor{
-		Begin: func(i *record.Info) error {
-			if i.Run["instance"] != instance {
-				return errors.New("it is of another run")
-			}
-			return nil
-		},
-		Tick: func(m *record.Tick) error {
-			begin = m.At
-			return errSeen
-		},
-	})
-	if errors.Is(err, errSeen) {
-		err = nil
-	}
-	return begin, err
 }
 
 // choose returns the episode with this number, or for number 0 the record's only episode.
@@ -345,17 +332,22 @@ func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
 	if len(spans) == 0 { // the record marks no episodes, so each reset and each new task begins one
 		for _, f := range r.frames {
-			if !f.began {
+			n := len(spans)
+			if !f.began || n > 0 && spans[n-1].number == f.episode {
 				continue
 			}
-			if n := len(spans); n == 0 || spans[n-1].number != f.episode {
-				spans = append(spans, span{number: f.episode, from: f.at})
+			if n > 0 {
+				spans[n-1].to = f.at - 1
 			}
-			spans[len(spans)-1].to = f.at
+			spans = append(spans, span{
+				number: f.episode,
+				from:   f.at,
+				to:     unended,
+			})
 		}
 	}
 	spans = slices.DeleteFunc(spans, func(s span) bool {
-		return !slices.ContainsFunc(r.frames, func(f frame) bool { return f.began && f.at >= s.from && f.at <= s.to })
+		return !slices.ContainsFunc(r.frames, s.has)
 	})
 	if slices.Contains(r.headless, number) || number == 0 && len(r.spans) == 0 && len(r.headless) > 0 {
 		return span{}, exit.Errorf(exit.Usage, "episode %d begins in an earlier file of its run: name that file",
@@ -391,7 +383,7 @@ func (r *reader) choose(number uint32) (span, error) {
 func (r *reader) fill(e *recordedEpisode, s span) error {
 	first, last := -1, -1
 	for i, f := range r.frames {
-		if f.began && f.at >= s.from && f.at <= s.to {
+		if s.has(f) {
 			if first < 0 {
 				first = i
 			}
@@ -417,11 +409,8 @@ func (r *reader) fill(e *recordedEpisode, s span) error {
 		if f.row >= 0 {
 			row = f.row
 		}
-		if e.len() == tick {
-			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
-		} else { // two ticks in one period: the later one is used
-			copy(e.Rows[tick*e.DOF:], r.rows[row:row+e.DOF])
-		}
+		// of two ticks in one period the later one is used
+		e.Rows = append(e.Rows[:tick*e.DOF], r.rows[row:row+e.DOF]...)
 	}
 	return nil
 }

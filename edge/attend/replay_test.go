@@ -116,7 +116,7 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 		e.at(place, row)
 		rttest.Want(t, row[0], want, "at %v", place)
 	}
-	if e, err = loaded(t, file, 2); err != nil || e.len() != 15 || e.Rows[0] != 20 {
+	if e, err = loaded(t, file, 2); err != nil || e.Torn || e.len() != 15 || e.Rows[0] != 20 {
 		t.Errorf("the second: %+v, %v", e.len(), err)
 	}
 }
@@ -140,7 +140,7 @@ func (p shown) record(t *testing.T, dir string) (file string) {
 	}
 	for i := p.from; i < p.to; i++ {
 		m := record.Tick{At: at(i)}
-		act(&m, 1, float32(i))
+		act(&m, uint32(1+p.from/60), float32(i))
 		f.Tick(&m)
 	}
 	if p.ends != 0 {
@@ -150,8 +150,8 @@ func (p shown) record(t *testing.T, dir string) (file string) {
 	return file
 }
 
-// An episode goes on in the next files of its run, up to its end or to a file that is missing. A file without the
-// episode's beginning is refused.
+// An episode goes on in the next files of its run, up to its end, to the next episode of a run without marks, or to a
+// file that is missing. A file without the episode's beginning is refused.
 func TestAnEpisodeThatGoesOnInTheNextFile(t *testing.T) {
 	dir := t.TempDir()
 	shown{name: "10", instance: "one", to: 20}.record(t, dir)
@@ -173,6 +173,13 @@ func TestAnEpisodeThatGoesOnInTheNextFile(t *testing.T) {
 	rttest.Do(t, os.Remove(middle))
 	if e, err = loaded(t, first, 3); err != nil || !e.Torn || e.len() != 20 {
 		t.Errorf("%d ticks, torn %v, %v; want the 20 before the missing file", e.len(), e.Torn, err)
+	}
+	first = shown{name: "51", instance: "three", to: 20}.record(t, dir)
+	for i := range 3 {
+		shown{name: fmt.Sprint(52 + i), instance: "three", from: 20 * (i + 1), to: 20 * (i + 2)}.record(t, dir)
+	}
+	if e, err = loaded(t, first, 0); err != nil || e.Torn || e.len() != 60 {
+		t.Errorf("%d ticks, torn %v, %v; want the 60 before the next episode", e.len(), e.Torn, err)
 	}
 }
 
@@ -438,13 +445,13 @@ func TestAPausedReplayHolds(t *testing.T) {
 	}
 	s.clean(t)
 	var held []float32
-	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+	for _, m := range ticks(t, s.RecordDir) {
 		if m.Paused && record.RunStates[m.RunState] == drive.Stalled {
 			held = append(held, m.Goal.V[0])
 		}
-		return nil
-	}}); err != nil || len(held) < 4 || len(slices.Compact(held)) != 1 {
-		t.Errorf("%v, goals while it was paused: %v, want one", err, held)
+	}
+	if len(held) < 4 || len(slices.Compact(held)) != 1 {
+		t.Errorf("goals while it was paused: %v, want one", held)
 	}
 }
 

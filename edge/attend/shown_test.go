@@ -39,13 +39,22 @@ func takeOver(t *testing.T, perTick float32) string {
 // episode on.
 func goals(t *testing.T, s *stage) (out []float32) {
 	t.Helper()
-	rttest.Must(record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+	for _, m := range ticks(t, s.RecordDir) {
 		if len(out) > 0 || m.Action.N > 0 {
 			out = append(out, m.Goal.V[0])
 		}
+	}
+	return out
+}
+
+// ticks returns the ticks of the records in a folder.
+func ticks(t *testing.T, dir string) (all []*record.Tick) {
+	t.Helper()
+	rttest.Must(record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
+		all = append(all, m)
 		return nil
 	}}))(t)
-	return out
+	return all
 }
 
 func fastest(goals []float32) (most float32) {
