@@ -130,12 +130,8 @@ func Open(cfg Config) (*Recording, error) {
 	}
 	r := &Recording{cfg: cfg}
 	var err error
-	if off {
-		r.Recorder, err = record.New(record.Config{Mode: record.Off, Clock: cfg.Clock})
-		return r, err
-	}
 	r.Recorder, err = record.New(record.Config{
-		Mode:   cfg.Mode,
+		Mode:   cmp.Or(cfg.Mode, record.Off),
 		Dir:    cfg.Dir,
 		Size:   cfg.Size,
 		ID:     cfg.ID,
