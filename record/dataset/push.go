@@ -30,8 +30,9 @@ func CheckRepo(repo string) error {
 
 // pushProgram makes the repository, the files, and the tag by which LeRobot's loader finds the layout,
 // as LeRobotDataset.push_to_hub does, and prints the address. It deletes the files of episodes that only an earlier
-// push had, because the loader reads every file in data/ and meta/episodes/. A repository without a README.md gets a
-// card like LeRobot's, by which the Hub finds and shows the dataset; it names no licence, which is the user's choice.
+// push had, because the loader reads every file in data/ and meta/episodes/. A repository without a README.md first
+// gets a card like LeRobot's, by which the Hub finds and shows the dataset; it names no licence, which is the user's
+// choice.
 const pushProgram = `
 import pathlib, sys
 try:
@@ -41,8 +42,6 @@ except ImportError:
 repo, folder, version = sys.argv[1:]
 api = HfApi()
 url = api.create_repo(repo, repo_type="dataset", exist_ok=True)
-api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export",
-                  delete_patterns=["data/*", "videos/*", "meta/episodes/*"])
 if not api.file_exists(repo, "README.md", repo_type="dataset"):
     info = pathlib.Path(folder, "meta", "info.json").read_text(encoding="utf-8")
     card = """---
@@ -68,6 +67,8 @@ This dataset was created using [edge-rt](https://github.com/edge-rt/edge-rt), fo
 """
     api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repo, repo_type="dataset",
                     commit_message="Dataset card of edge-rt")
+api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export",
+                  delete_patterns=["data/*", "videos/*", "meta/episodes/*"])
 try:
     api.delete_tag(repo, tag=version, repo_type="dataset")
 except Exception:
@@ -104,16 +105,14 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		python += ", which is not there"
 		fallthrough
 	case errors.As(err, &ended) && ended.ExitCode() == noHub:
-		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it: %s", errNoHub, python,
-			pushCommands(full, repo))
+		return "", fmt.Errorf("%w for %s; the dataset is complete; %s", errNoHub, python, later(full, repo))
 	}
 	if ended != nil {
 		if exception := lastLine(ended.Stderr); exception != "" {
 			err = errors.New(exception)
 		}
 	}
-	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %w; these commands push it: %s", repo,
-		err, pushCommands(full, repo))
+	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %w; %s", repo, err, later(full, repo))
 }
 
 func lastLine(text []byte) string {
@@ -121,9 +120,12 @@ func lastLine(text []byte) string {
 	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-// pushCommands returns the commands of Push as one line for a person's shell.
-func pushCommands(folder, repo string) string {
-	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type "+
-		"dataset --delete 'data/*' --delete 'videos/*' --delete 'meta/episodes/*' && hf repos tag create "+
-		"%s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
+// later returns two ways to push the dataset later. The commands, one line for a person's shell, first delete the tag
+// of an earlier push, with which LeRobot's loader would still find that push's files.
+func later(folder, repo string) string {
+	return fmt.Sprintf("the same export with --append pushes it, and these commands do so without a card: python3 -m "+
+		"pip install huggingface_hub && hf auth login && hf upload %[1]s '%[2]s' . --repo-type dataset --delete "+
+		"'data/*' --delete 'videos/*' --delete 'meta/episodes/*' && { hf repos tag delete %[1]s %[3]s --yes "+
+		"--repo-type dataset; hf repos tag create %[1]s %[3]s --repo-type dataset; }", repo,
+		strings.ReplaceAll(folder, "'", `'\''`), Version)
 }

@@ -35,7 +35,8 @@ func TestPushWithoutThePackage(t *testing.T) {
 	for _, python := range []string{bare, filepath.Join(t.TempDir(), "none")} {
 		_, err := Push(t.Context(), python, dir, "ada/x")
 		if !errors.Is(err, errNoHub) || !rttest.Says(err, `it'\''s' . --repo-type dataset`,
-			"&& hf repos tag create ada/x v3.0 --repo-type dataset") ||
+			"the same export with --append", "{ hf repos tag delete ada/x v3.0 --yes --repo-type dataset; "+
+				"hf repos tag create ada/x v3.0 --repo-type dataset; }") ||
 			rttest.Says(err, "is not there") != (python != bare) {
 			t.Errorf("%s: %v, want the commands", python, err)
 		}
@@ -60,15 +61,22 @@ func TestPushThatIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	pushed := make(chan error)
 	go func() { pushed <- rttest.Err(Push(ctx, python, t.TempDir(), "ada/x")) }()
+	kill := started(t, python)
+	cancel()
+	rttest.FailsAs(t, <-pushed, context.Canceled)
+	kill()
+}
+
+// started waits for the process whose number a script has written. The function kill ends the process, which must still
+// run.
+func started(t *testing.T, script string) (kill func()) {
 	var pid int
 	rttest.Eventually(t, "the process", func() bool {
-		text, _ := os.ReadFile(python + ".pid")
+		text, _ := os.ReadFile(script + ".pid")
 		_, err := fmt.Sscan(string(text), &pid)
 		return err == nil
 	})
-	cancel()
-	rttest.FailsAs(t, <-pushed, context.Canceled)
-	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
+	return func() { rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) }
 }
 
 // A push is complete when the interpreter ends well, even if a process that it has started keeps the output open.
@@ -79,21 +87,21 @@ func TestPushBesideAProcessThatStays(t *testing.T) {
 	if err != nil || url != "https://hub/ada/x" {
 		t.Errorf("%q, %v; want the address", url, err)
 	}
-	var pid int
-	rttest.Must(fmt.Sscan(rttest.ReadFile(t, python+".pid"), &pid))(t)
-	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
+	started(t, python)()
 }
 
-// A repository without a README.md gets a card with LeRobot's fields; an existing README.md stays.
+// A repository without a README.md gets a card with LeRobot's fields; an existing README.md stays. Without the card
+// nothing is pushed.
 func TestPushWritesACard(t *testing.T) {
 	dir := t.TempDir()
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, "huggingface_hub.py"), []byte(`
 import os
 class HfApi:
     def create_repo(self, repo, **_): return "https://hub/" + repo
-    def upload_folder(self, **_): pass
+    def upload_folder(self, repo_id, **_): open(os.path.join(os.path.dirname(__file__), "files"), "w").write(repo_id)
     def file_exists(self, repo, name, **_): return repo == "ada/written" and name == "README.md"
     def upload_file(self, path_or_fileobj, path_in_repo, repo_id, **_):
+        if repo_id == "ada/cut": raise OSError("the line is cut")
         open(os.path.join(os.path.dirname(__file__), "card"), "wb").write(path_or_fileobj)
     def delete_tag(self, *_, **__): pass
     def create_tag(self, *_, **__): pass
@@ -105,12 +113,14 @@ class HfApi:
 		t.Errorf("a README.md of the repository was overwritten: %v", err)
 	}
 	rttest.Must(Push(t.Context(), "python3", dir, "ada/new"))(t)
-	card := string(rttest.Must(os.ReadFile(filepath.Join(dir, "card")))(t))
+	card := rttest.ReadFile(t, filepath.Join(dir, "card"))
 	if !strings.HasPrefix(card, "---\ntask_categories:\n- robotics\ntags:\n- LeRobot\nconfigs:\n"+
 		"- config_name: default\n  data_files: data/*/*.parquet\n---\n") {
 		t.Errorf("the card has no head of LeRobot's fields:\n%s", card)
 	}
 	rttest.Contains(t, card, "?path=ada/new)", `{"robot_type": "größer"}`)
+	rttest.Fails(t, rttest.Err(Push(t.Context(), "python3", dir, "ada/cut")), "the line is cut")
+	holds(t, filepath.Join(dir, "files"), "ada/new")
 }
 
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.
