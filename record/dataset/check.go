@@ -432,12 +432,12 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 // checkVideos probes every video once.
 func (c *checker) checkVideos(ctx context.Context) error {
 	for _, name := range videosOf(c.info.Features) {
-		need := map[[2]int64]float64{} // seconds that the episodes need of each file
-		for _, e := range c.episodes {
-			p := e.videos[name]
-			need[p.file] = max(need[p.file], p.to)
+		parts := map[[2]int64][]int{} // episodes of each file
+		for n, e := range c.episodes {
+			file := e.videos[name].file
+			parts[file] = append(parts[file], n)
 		}
-		for file, until := range need {
+		for file, episodes := range parts {
 			path := fill(*c.info.VideoPath, name, file[0], file[1])
 			if !filepath.IsLocal(path) {
 				return refuse("%s: the video_path %q leads out of the dataset for %q", infoPath, *c.info.VideoPath,
@@ -456,13 +456,14 @@ func (c *checker) checkVideos(ctx context.Context) error {
 				continue
 			}
 			c.Videos++
-			c.checkVideo(name, path, &v, until)
+			c.checkVideo(name, path, &v, episodes)
 		}
 	}
 	return nil
 }
 
-func (c *checker) checkVideo(name, path string, v *video, until float64) {
+// checkVideo checks a video with all frames of some episodes.
+func (c *checker) checkVideo(name, path string, v *video, episodes []int) {
 	f := c.info.Features[name]
 	fps := c.info.FPS
 	if h, w, _ := f.picture(); len(f.Shape) == 3 && (v.H != h || v.W != w) {
@@ -472,11 +473,17 @@ func (c *checker) checkVideo(name, path string, v *video, until float64) {
 		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS,
 			c.info.FPS)
 	}
-	if v.Uneven > 0 {
-		c.find("%s has %d frames off their time", path, v.Uneven)
-	}
-	if want := int(math.Round(until * fps)); v.Frames < want {
-		c.find("%s has %d frames, its episodes want %d", path, v.Frames, want)
+	for _, n := range episodes {
+		e := &c.episodes[n]
+		for i := range e.length {
+			at := e.videos[name].from + float64(i)/fps
+			// the loader takes the frame with this number, and compares its time
+			k := int(math.Round(at * v.FPS))
+			if k < 0 || k >= len(v.Times) || math.Abs(v.Times[k]-at) > tolerance {
+				c.find("%s has no frame at %v s, for frame %d of episode %d", path, at, i, n)
+				break
+			}
+		}
 	}
 	if info, ok := f.Info.(map[string]any); ok {
 		if codec, _ := info["video.codec"].(string); codec != "" && codec != v.Codec {

@@ -225,10 +225,11 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// Describe returns the same figures as the export's report.
+// Describe returns the same figures as the export's report, also for a link to the dataset.
 func TestDescribe(t *testing.T) {
 	dir := checkable(t)
-	s := rttest.Must(Describe(dir))(t)
+	rttest.Do(t, os.Symlink(dir, dir+"2"))
+	s := rttest.Must(Describe(dir + "2"))(t)
 	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 ||
 		len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
 		t.Errorf("%+v", s)
@@ -358,7 +359,7 @@ func FuzzProbe(f *testing.F) {
 }
 
 // An episode of negative length does not hide that the next episode is longer than the file of
-// both. The sum of lengths cannot overflow.
+// both. The sum of lengths cannot overflow. A part of a video has all frames of its episode at their times.
 func TestImpossibleLengths(t *testing.T) {
 	dir := checkable(t)
 	long := edited(t, dir, again(func(j *journal) { j.entries[1].Frames = 1 << 50 }))
@@ -374,7 +375,10 @@ func TestImpossibleLengths(t *testing.T) {
 		t.Errorf("%q, want that the file has 15 rows and its episodes 20 frames", c.Findings)
 	}
 	never := videoPart{from: math.NaN(), to: math.NaN()}
-	c.episodes = []episodeRow{{length: 45, to: 45, videos: map[string]videoPart{"v": never}}}
+	c.episodes = []episodeRow{{length: 45, to: 45, videos: map[string]videoPart{"v": never}},
+		{length: 1, videos: map[string]videoPart{"v": {from: 0.001}}}}
 	c.checkEpisodes()
-	rttest.Contains(t, strings.Join(c.Findings, "\n"), "v for it from NaN to NaN s")
+	c.checkVideo("v", "v.mp4", &video{FPS: 30, Times: []float64{0}}, []int{0, 1})
+	rttest.Contains(t, strings.Join(c.Findings, "\n"), "v for it from NaN to NaN s",
+		"v.mp4 has no frame at 0.001 s, for frame 0 of episode 1")
 }

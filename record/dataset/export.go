@@ -527,7 +527,7 @@ func (x *export) finish() (*Report, error) {
 
 // bytesOf returns the number of bytes in the files of a folder.
 func bytesOf(dir string) (bytes int64, err error) {
-	err = walk(dir, func(rel string, _ fs.DirEntry) error {
+	err = walk(dir+"/", func(rel string, _ fs.DirEntry) error { // dir may be a link
 		info, err := os.Stat(filepath.Join(dir, rel)) // follows links: the Hub's cache consists of them
 		if err == nil && info.Mode().IsRegular() {
 			bytes += info.Size()

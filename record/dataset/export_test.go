@@ -359,7 +359,7 @@ func TestPictures(t *testing.T) {
 	}
 	for _, name := range []string{"top", "wrist"} {
 		v, err := probe(t.Context(), filepath.Join(cfg.Out, fill(videoPath, imagePrefix+name, 0, 0)))
-		if err != nil || v.Frames != 60 || v.FPS != 30 || v.Uneven != 0 || v.Codec != "h264" ||
+		if err != nil || len(v.Times) != 60 || v.FPS != 30 || v.Uneven != 0 || v.Codec != "h264" ||
 			v.PixelFormat != "yuv420p" || v.W != 64 || v.H != 48 {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}

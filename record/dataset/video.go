@@ -145,8 +145,8 @@ func newEncoder(ctx context.Context, name string, crf, fps, frames int, path str
 	e := &encoder{path: path, fps: fps, frames: frames}
 	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
-		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata",
-		"-1",
+		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0",
+		"-an", "-map_metadata", "-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
 	// The prefix file: is needed because a folder's name may look like a protocol.
 	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path)
@@ -196,9 +196,9 @@ func (e *encoder) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.Frames != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
+	if len(v.Times) != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
 		return fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: "+
-			"is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.stderr.words())
+			"is a picture damaged?%s", ffmpeg, len(v.Times), e.frames, v.FPS, e.fps, v.Uneven, e.stderr.words())
 	}
 	return nil
 }
@@ -214,9 +214,9 @@ func (e *encoder) stop() {
 // video is ffprobe's description of a video.
 type video struct {
 	videoStream
-	FPS    float64 // average rate, by which LeRobot selects frames
-	Frames int
-	Uneven int // frames whose time is off by more than a tenth of a period
+	FPS    float64   // average rate, by which LeRobot selects frames
+	Times  []float64 // time of each frame in s
+	Uneven int       // frames whose time is off by more than a tenth of a period
 }
 
 // videoStream is the part of the description that ffprobe gives as it is.
@@ -272,20 +272,18 @@ func (v *video) parse(out io.Reader) error {
 	if len(all.Streams) == 0 || all.Streams[0].Codec == "" {
 		return errors.New("no video stream")
 	}
-	var times []int64
+	v.videoStream = all.Streams[0]
+	v.FPS = ratio(v.Rate)
+	base := ratio(v.Base)
 	for _, p := range all.Packets {
 		if p.PTS == nil {
 			return errors.New("a frame without a time")
 		}
-		times = append(times, *p.PTS)
+		v.Times = append(v.Times, float64(*p.PTS)*base)
 	}
-	v.videoStream = all.Streams[0]
-	v.Frames = len(times)
-	v.FPS = ratio(v.Rate)
-	base := ratio(v.Base)
-	slices.Sort(times)
-	for i, t := range times {
-		if off := float64(t)*base*v.FPS - float64(i); off > 0.1 || off < -0.1 {
+	slices.Sort(v.Times)
+	for i, t := range v.Times {
+		if off := t*v.FPS - float64(i); off > 0.1 || off < -0.1 {
 			v.Uneven++
 		}
 	}
