@@ -29,7 +29,7 @@ func replace(rel, old, with string) edit {
 		if !strings.Contains(data, old) {
 			t.Fatalf("%s has no %q: %s", path, old, data)
 		}
-		put(t, path, strings.Replace(data, old, with, 1))
+		rttest.WriteFile(t, "", path, strings.Replace(data, old, with, 1))
 	}
 }
 
@@ -68,7 +68,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		"files of others": {func(t *testing.T, dir string) {
 			for _, rel := range []string{"README.md", "data/chunk-000/notes.txt", "meta/more.json",
 				".cache/huggingface/x.parquet", "images/x.png"} {
-				put(t, filepath.Join(dir, rel), "x")
+				rttest.WriteFile(t, dir, rel, "x")
 			}
 		}, ""},
 		"exact quantiles": {func(t *testing.T, dir string) {
@@ -166,7 +166,7 @@ func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	}{
 		"a table of no episode": {func(t *testing.T, dir string) {
 			data := load(t, filepath.Join(dir, fill(dataPath, "", 0, 0)))
-			put(t, filepath.Join(dir, "data/chunk-000/copy.parquet"), string(data))
+			rttest.WriteFile(t, dir, "data/chunk-000/copy.parquet", data)
 		}, "copy.parquet is no episode's"},
 		"the next version": {replace(infoPath, `"v3.0"`, `"v4.0"`), `version "v4.0", want v3.0`},
 		"a path that leads out": {replace(infoPath, `data/chunk-{chunk_index:03d}`, `../../{chunk_index:03d}`),

@@ -117,6 +117,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	err error) {
 	c := *x.cfg
 	if made := entries[parts[0]].Rules; made != nil { // other options are no change of the record
+		c.Task = made.Task
 		c.MaxGap = made.MaxGap
 		c.MaxPictureAge = made.MaxPictureAge
 		c.Missing = made.Missing

@@ -3,7 +3,6 @@ package dataset
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -18,7 +17,7 @@ func BenchmarkExport(b *testing.B) {
 			b.Run(fmt.Sprintf("codec=%s/size=%dx%d", codec, size.w, size.h), func(b *testing.B) {
 				const seconds = 10
 				s := &scene{seconds: seconds, cameras: []string{"top", "wrist"}, w: size.w, h: size.h, task: "x"}
-				path := s.write(b, filepath.Join(b.TempDir(), "a.mcap"))
+				path := s.write(b, b.TempDir(), "a.mcap")
 				var bytes int64
 				frames := 0
 				for b.Loop() {

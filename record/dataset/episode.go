@@ -57,7 +57,11 @@ func (l Left) add(n int, format string, args ...any) {
 // episodes returns the run's episodes as the dataset will have them.
 func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 	left.add(r.headless, "episodes whose beginning is in no file")
-	for _, m := range r.marks {
+	marks := r.marks
+	if c.Task != "" && len(marks) > 0 && marks[0].number == 0 { // no other task cuts the run
+		marks = []mark{{begin: math.MinInt64, end: never}}
+	}
+	for _, m := range marks {
 		if m.outcome == record.Discard || m.outcome == record.Rerecord {
 			left.add(1, "episodes that were to be left out (%s)", m.outcome)
 			continue
@@ -123,10 +127,10 @@ func (r *run) tickAt(at rt.Instant) int {
 // parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
 func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
 	first, last := r.tickAt(m.begin), r.tickAt(m.end)
-	cut := false
+	cut := m.number == 0 && (m.begin > math.MinInt64 || m.end < never) // at a change of the task
 	for from := first; from < last; {
 		to := from + 1
-		for to < last && time.Duration(float64(r.steps(to)-1)*r.period) <= c.MaxGap {
+		for to < last && r.ticks[to].slept+time.Duration(float64(r.steps(to)-1)*r.period) <= c.MaxGap {
 			to++
 		}
 		cut = cut || to < last

@@ -145,7 +145,10 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 		x.progress = Progress{Run: i + 1, OfRuns: len(runs)}
 		if err := x.addRun(ctx, r); err != nil {
 			if ctx.Err() != nil {
-				err = fmt.Errorf("interrupted; %d episodes are whole in %s, and the same command goes on from there",
+				err = errors.New("interrupted")
+			}
+			if !errors.As(err, new(InputError)) {
+				err = fmt.Errorf("%w; %d episodes are whole in %s, and the same command goes on from there", err,
 					len(x.journal.entries), x.dir)
 			}
 			return nil, err

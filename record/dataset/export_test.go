@@ -89,9 +89,9 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 			t.Fatalf("frame %d is at %v, want %v", i, v, want)
 		}
 	}
-	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[27], d.firsts(outcomeName)[71]},
+	same(t, "outcomes", d.at(outcomeName, 0, 27, 71),
 		[]float64{1, 0, -1})
-	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[27], d.firsts(taskIndex)[71]},
+	same(t, "tasks", d.at(taskIndex, 0, 27, 71),
 		[]float64{0, 1, 1})
 	same(t, "request, epoch, row, age", []float64{d.firsts(seqName)[12], d.firsts(epochName)[12],
 		d.firsts(chunkIndexName)[12], d.firsts(sourceAgeName)[12]}, []float64{2, 3, 5, 20})
@@ -123,7 +123,7 @@ func TestARunIsAnEpisode(t *testing.T) {
 	}
 	cfg.Out += "2"
 	s.task = ""
-	cfg.Records = []string{s.write(t, filepath.Join(t.TempDir(), "a.mcap"))}
+	cfg.Records = []string{s.write(t, t.TempDir(), "a.mcap")}
 	refused(t, cfg, "--task")
 	cfg.Task = "stir"
 	exporting(t, cfg)
@@ -176,14 +176,11 @@ func TestTheActionIsWhatWasSent(t *testing.T) {
 	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
 }
 
-// A missing tick shifts no frame in time: held frames fill short gaps, and long gaps cut the
-// episode.
+// A missing tick, or one without an answer of the arm, shifts no frame in time: held frames fill short gaps, and long
+// gaps cut the episode, as does a machine that was suspended.
 func TestGaps(t *testing.T) {
-	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}}
+	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}, silent: [2]int{60, 70}, slept: 120}
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 5, record.Success)}
-	for i := 60; i < 70; i++ {
-		s.lost[i] = true
-	}
 	cfg := s.config(t)
 	d := data(t, cfg)
 	r := d.Report
@@ -192,15 +189,15 @@ func TestGaps(t *testing.T) {
 	same(t, "states", d.firsts(stateName), append(want, counted(70, 80, 1)...))
 	same(t, "what is held has the goal", d.firsts(actionName)[9:12], []float64{9.25, 9.5, 9.5})
 	same(t, "episodes, held", []int{r.Episodes, r.Held, r.Left["gaps longer than 100ms, at which an episode was cut"]},
-		[]int{2, 2, 1})
+		[]int{3, 2, 2})
 	same(t, "frame after the cut", d.firsts(frameIndex)[60], 0)
-	same(t, "the last part is the success", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60]},
+	same(t, "the last part is the success", d.at(outcomeName, 60, 110),
 		[]float64{-1, 1})
 
 	for i := 60; i < 130; i++ { // 20 frames remain after the gap: too few
 		s.lost[i] = true
 	}
-	cfg.Out, cfg.Records = cfg.Out+"2", []string{s.write(t, filepath.Join(t.TempDir(), "b.mcap"))}
+	cfg.Out, cfg.Records = cfg.Out+"2", []string{s.write(t, t.TempDir(), "b.mcap")}
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["parts shorter than 1s of episodes that were cut"] != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -278,7 +275,7 @@ func TestRuns(t *testing.T) {
 	dir := t.TempDir()
 	a := &scene{seconds: 1, task: "x", units: "degrees"}
 	b := &scene{seconds: 1, task: "x", units: "degrees", start: testStart + 500_000_000 + 5}
-	first, second := a.write(t, filepath.Join(dir, "b.mcap")), b.write(t, filepath.Join(dir, "a.mcap"))
+	first, second := a.write(t, dir, "b.mcap"), b.write(t, dir, "a.mcap")
 	cfg := testConfig(t, dir)
 	d := data(t, cfg)
 	r := d.Report
@@ -287,28 +284,28 @@ func TestRuns(t *testing.T) {
 	same(t, "states", d.firsts(stateName), append(counted(0, 30, 1), counted(15, 15, 1)...))
 
 	other := &scene{seconds: 1, task: "x", instance: "two", rate: 60, units: "degrees"}
-	cfg.Out, cfg.Records = cfg.Out+"2", []string{first, second, other.write(t, filepath.Join(dir, "c.mcap"))}
+	cfg.Out, cfg.Records = cfg.Out+"2", []string{first, second, other.write(t, dir, "c.mcap")}
 	refused(t, cfg, "fps of", "c.mcap is 60", "b.mcap has 30")
 	cfg.FPS = 30
 	if r := exporting(t, cfg); r.Runs != 2 || r.Episodes != 2 {
 		t.Errorf("%+v", r)
 	}
 	joints := &scene{seconds: 1, task: "x", instance: "three", robot: "koch"}
-	cfg.Out, cfg.Records = cfg.Out+"3", []string{first, joints.write(t, filepath.Join(dir, "d.mcap"))}
+	cfg.Out, cfg.Records = cfg.Out+"3", []string{first, joints.write(t, dir, "d.mcap")}
 	refused(t, cfg, "robot of", `"koch"`, `"so101"`)
 	shares := &scene{seconds: 1, task: "x", instance: "seven", units: "range_m100_100"}
-	cfg.Records[1] = shares.write(t, filepath.Join(dir, "e.mcap"))
+	cfg.Records[1] = shares.write(t, dir, "e.mcap")
 	refused(t, cfg, "units of", "e.mcap is \"range_m100_100\"", "degrees")
-	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: []string{"top"}, w: 128, h: 96}
-	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: []string{"top"}, rate: 60}
-	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")),
-		smaller.write(t, filepath.Join(dir, "g.mcap"))}
+	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: oneCamera, w: 128, h: 96}
+	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: oneCamera, rate: 60}
+	cfg.Records = []string{larger.write(t, dir, "f.mcap"),
+		smaller.write(t, dir, "g.mcap")}
 	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and",
 		"f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps, --cameras, --plain, --columns,")
 	cfg.FPS = 0
 	refused(t, cfg, "fps of", "g.mcap is 60")
 	blind := &scene{seconds: 1, task: "x", instance: "six"}
-	cfg.Records = []string{larger.write(t, filepath.Join(dir, "h.mcap")), blind.write(t, filepath.Join(dir, "i.mcap"))}
+	cfg.Records = []string{larger.write(t, dir, "h.mcap"), blind.write(t, dir, "i.mcap")}
 	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and",
 		"or export each kind by its files or folder")
 	cfg.Records = []string{dir + "/none"}
@@ -324,10 +321,10 @@ func TestACopyOfARecord(t *testing.T) {
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1, record.Success), begin(2, 1, "x"),
 		end(2, 2, record.Success), end(1, 2.5, record.Failure)}
 	cfg := s.config(t)
-	cfg.Records = append(cfg.Records, s.write(t, filepath.Join(t.TempDir(), "copy.mcap")))
+	cfg.Records = append(cfg.Records, s.write(t, t.TempDir(), "copy.mcap"))
 	d := data(t, cfg)
 	same(t, "episodes, frames", []int{d.Episodes, d.Frames}, []int{2, 60})
-	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[59]}, []float64{0, 1})
+	same(t, "outcomes", d.at(outcomeName, 0, 59), []float64{0, 1})
 }
 
 // An export that failed before its first episode does not bind the next export to its settings.
@@ -379,7 +376,7 @@ func TestPicturesOfALateTick(t *testing.T) {
 	s := &scene{
 		rate:      60,
 		seconds:   2,
-		cameras:   []string{"top"},
+		cameras:   oneCamera,
 		cameraFPS: 60,
 		task:      "x",
 		late:      80_000_000,
@@ -401,7 +398,7 @@ func TestPicturesOfALateTick(t *testing.T) {
 // episode.
 func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
-	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
+	s := &scene{seconds: 5, cameras: oneCamera, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
 	cfg := s.config(t)
 	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms, as from "+
 		"camera top", "--record all")
@@ -418,7 +415,7 @@ func TestMissingPictures(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	needFFmpeg(t)
-	s := &scene{seconds: 6, cameras: []string{"top"}}
+	s := &scene{seconds: 6, cameras: oneCamera}
 	for i := range 6 {
 		s.episodes = append(s.episodes, begin(i+1, float64(i), "x"), end(i+1, float64(i)+0.9, record.Success))
 	}
@@ -462,16 +459,16 @@ func TestInterrupted(t *testing.T) {
 func TestAppend(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
-	a := &scene{seconds: 1, task: "x", cameras: []string{"top"}}
-	b := &scene{seconds: 1, task: "y", cameras: []string{"top"}, instance: "two", phase: 50}
-	a.write(t, filepath.Join(dir, "a.mcap"))
+	a := &scene{seconds: 1, task: "x", cameras: oneCamera}
+	b := &scene{seconds: 1, task: "y", cameras: oneCamera, instance: "two", phase: 50}
+	a.write(t, dir, "a.mcap")
 	cfg := testConfig(t, dir)
 	cfg.Append = true
 	refused(t, cfg, "does not exist")
 	cfg.Append = false
 	exporting(t, cfg)
 	refused(t, cfg, "--append")
-	b.write(t, filepath.Join(dir, "b.mcap"))
+	b.write(t, dir, "b.mcap")
 	whole := cfg
 	whole.Out += "-whole"
 	exporting(t, whole)
@@ -484,8 +481,8 @@ func TestAppend(t *testing.T) {
 	if r := exporting(t, cfg); r.Added != 0 || r.Episodes != 2 {
 		t.Errorf("again: %+v", r)
 	}
-	c := &scene{seconds: 1, task: "z", cameras: []string{"top"}, instance: "three", units: "degrees"}
-	cfg.Records = []string{c.write(t, filepath.Join(t.TempDir(), "c.mcap"))}
+	c := &scene{seconds: 1, task: "z", cameras: oneCamera, instance: "three", units: "degrees"}
+	cfg.Records = []string{c.write(t, t.TempDir(), "c.mcap")}
 	refused(t, cfg, `"degrees", and `, `has none: one dataset has one; if`, `write "units": "degrees", into the first`)
 	os.Remove(filepath.Join(cfg.Out, journalPath))
 	refused(t, cfg, "lerobot-edit-dataset")
@@ -503,7 +500,7 @@ func TestTwoAtOnce(t *testing.T) {
 // Without ffmpeg the export fails before it makes a file, and the error names the package to
 // install.
 func TestWithoutFFmpeg(t *testing.T) {
-	s := &scene{task: "x", cameras: []string{"top"}}
+	s := &scene{task: "x", cameras: oneCamera}
 	cfg := s.config(t)
 	t.Setenv("PATH", t.TempDir())
 	refused(t, cfg, "apt-get install ffmpeg")
@@ -531,8 +528,8 @@ func sameFiles(t *testing.T, a, b string) {
 	}
 }
 
-// When ffmpeg exits with status 0 without a complete video, as on a full disk, the error contains
-// its output.
+// When ffmpeg exits with status 0 without a complete video, as on a full disk, the error contains its output, and how
+// the export goes on.
 func TestFFmpegOnAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -541,9 +538,10 @@ func TestFFmpegOnAFullDisk(t *testing.T) {
 		" \"$@\";; esac\n"
 	rttest.WriteFile(t, dir, ffmpeg, script)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
+	s := &scene{seconds: 1, cameras: oneCamera, task: "x"}
 	cfg := s.config(t)
-	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device")
+	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device",
+		"0 episodes are whole in "+partialOf(cfg.Out)+", and the same command goes on")
 }
 
 // A data set has LeRobot's robot_type. Newer records have robot_type beside the robot's own name. Newer and older
@@ -552,7 +550,7 @@ func TestRobotType(t *testing.T) {
 	write := func(robot, robotType string) string {
 		s := &scene{seconds: 1, task: "x", robot: robot, robotType: robotType, instance: robot + robotType}
 		s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1, record.Success)}
-		return s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
+		return s.write(t, t.TempDir(), "a.mcap")
 	}
 	old, type1, type2 := write("so101", ""), write("so101", "so_follower"), write("so101", "mine")
 	for _, tt := range []struct {
@@ -614,7 +612,7 @@ func TestColumns(t *testing.T) {
 	wantColumns(7, 8)
 	s.episodes[1].Outcome = record.Discard
 	s.episodes = append(s.episodes, begin(9, 4, "pick"), end(9, 6, record.Success))
-	s.write(t, cfg.Records[0])
+	s.write(t, "", cfg.Records[0])
 	cfg.Append = true
 	exporting(t, cfg)
 	wantColumns(8, 9)
@@ -626,7 +624,7 @@ func TestColumns(t *testing.T) {
 // accepts them.
 func TestPicturesThatAnEncoderRefuses(t *testing.T) {
 	for _, s := range []scene{{}, {rate: 250, w: 64, h: 64}} {
-		s.cameras = []string{"top"}
+		s.cameras = oneCamera
 		cfg := s.config(t)
 		cfg.VCodec = "av1"
 		refused(t, cfg, "--vcodec h264")

@@ -14,9 +14,9 @@ import (
 // would block the next export.
 func TestAppendToReadOnlyFolders(t *testing.T) {
 	dir := t.TempDir()
-	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+	cfg := testConfig(t, plainRun("one", 1).write(t, dir, "a.mcap"))
 	cfg.Out = filepath.Join(dir, "set")
-	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, dir, "b.mcap"))
 	second := cfg
 	cfg.Records = cfg.Records[:1]
 	exporting(t, cfg)

@@ -33,7 +33,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		add := func(spans [][2]int) {
 			for _, span := range spans {
 				s := &scene{from: span[0], seconds: float64(span[1]) / 30, task: "x"}
-				files = append(files, s.write(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap")))
+				files = append(files, s.write(t, dir, string(rune('a'+len(files)))+".mcap"))
 			}
 		}
 		add(c.before)
@@ -113,20 +113,18 @@ func TestAPartialWithLinks(t *testing.T) {
 		"videos", "videos/" + imagePrefix + "top", "videos/" + imagePrefix + "top/chunk-000",
 	} {
 		dir := t.TempDir()
-		first, second := plainRun("one", 1), plainRun("two", 1)
-		first.cameras, second.cameras = []string{"top"}, []string{"top"}
-		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")),
-			second.write(t, filepath.Join(dir, "b.mcap")))
+		cfg := testConfig(t, plainRun("one", 1, "top").write(t, dir, "a.mcap"),
+			plainRun("two", 1, "top").write(t, dir, "b.mcap"))
 		interrupted(t, cfg)
 		partial, there := partialOf(cfg.Out), filepath.Join(dir, "there")
 		journal := load(t, filepath.Join(partial, journalPath))
 		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet",
 			"file-001.mp4"} {
-			put(t, filepath.Join(there, mine), "mine")
+			rttest.WriteFile(t, there, mine, "mine")
 		}
 		to := there
 		if rel == journalPath || rel == "meta" {
-			put(t, filepath.Join(there, filepath.Base(journalPath)), string(journal))
+			rttest.WriteFile(t, there, filepath.Base(journalPath), journal)
 		}
 		if rel == journalPath {
 			to = filepath.Join(there, filepath.Base(journalPath))
@@ -163,14 +161,14 @@ func TestNoRecordButAFile(t *testing.T) {
 // it.
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
-	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
+	good := plainRun("one", 1).write(t, dir, "a.mcap")
 	whole := load(t, good)
 	cfg := testConfig(t, dir)
-	blind := &scene{instance: "two", cameras: []string{"top"}, blind: [2]float64{0, 9}, first: 999, task: "x"}
-	ended := load(t, blind.write(t, filepath.Join(t.TempDir(), "z.mcap")))
+	blind := &scene{instance: "two", cameras: oneCamera, blind: [2]float64{0, 9}, first: 999, task: "x"}
+	ended := load(t, blind.write(t, t.TempDir(), "z.mcap"))
 	for i, bytes := range [][]byte{ended, nil, whole[:5], whole[:8], whole[:20], whole[:60], whole[:len(whole)/3]} {
 		size := len(bytes)
-		put(t, filepath.Join(dir, "z.mcap"), string(bytes))
+		rttest.WriteFile(t, dir, "z.mcap", bytes)
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
 		if err != nil || r.Episodes != 1 || r.Left["records without an action"] != 1 {
@@ -192,11 +190,11 @@ func TestARecordWithoutATick(t *testing.T) {
 // damage, and does not count this record among the records without an end.
 func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
-	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}
-	path := s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	s := &scene{seconds: 4, task: "x", cameras: oneCamera, w: 640, h: 480}
+	path := s.write(t, t.TempDir(), "a.mcap")
 	data := load(t, path)
 	data[len(data)*7/10] ^= 0xff
-	put(t, path, string(data))
+	rttest.WriteFile(t, "", path, data)
 	r := exporting(t, testConfig(t, path))
 	if r.Frames == 0 || r.Frames >= 120 || r.Endless != 0 ||
 		r.Left["records that are damaged before their end: what follows the damage is left out"] != 1 {

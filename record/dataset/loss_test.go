@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plainRun is a run without cameras, with a task and a length in seconds.
-func plainRun(instance string, seconds float64) *scene {
-	return &scene{instance: instance, seconds: seconds, task: "x"}
-}
-
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	rttest.WriteFile(t, "", path, text)
+// plainRun is a run with a task and a length in seconds.
+func plainRun(instance string, seconds float64, cameras ...string) *scene {
+	return &scene{
+		instance: instance,
+		seconds:  seconds,
+		task:     "x",
+		cameras:  cameras,
+	}
 }
 
 func holds(t *testing.T, path, want string) {
@@ -45,14 +45,14 @@ func checked(t *testing.T, dir string) {
 // --append through a link extends the dataset at the link's target, and the link stays.
 func TestAppendThroughALink(t *testing.T) {
 	dir := t.TempDir()
-	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+	cfg := testConfig(t, plainRun("one", 1).write(t, dir, "a.mcap"))
 	exporting(t, cfg)
 	link := filepath.Join(dir, "link")
 	second := filepath.Join(dir, "second")
 	for from, to := range map[string]string{second: cfg.Out, link: second} {
 		rttest.Do(t, os.Symlink(to, from))
 	}
-	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, dir, "b.mcap"))
 	real := cfg.Out
 	cfg.Out, cfg.Append = link, true
 	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 1 {
@@ -78,9 +78,7 @@ func TestAppendThroughALink(t *testing.T) {
 func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
-	first, second := plainRun("one", 1), plainRun("two", 1)
-	first.cameras, second.cameras = []string{"top"}, []string{"top"}
-	cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")))
+	cfg := testConfig(t, plainRun("one", 1, "top").write(t, dir, "a.mcap"))
 	exporting(t, cfg)
 	mine := []string{
 		"README.md", ".git/config", ".gitattributes", "meta/notes.txt", "meta/sub/deep.json", "meta/episodes/notes.txt",
@@ -89,7 +87,7 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 		"videos/" + imagePrefix + "top/chunk-000/cover.jpg", "new", "data.bak/x",
 	}
 	for _, rel := range mine {
-		put(t, filepath.Join(cfg.Out, rel), rel)
+		rttest.WriteFile(t, cfg.Out, rel, rel)
 	}
 	for _, err := range []error{
 		os.Mkdir(filepath.Join(cfg.Out, "empty"), 0o750), os.Symlink("README.md", filepath.Join(cfg.Out, "READ")),
@@ -100,14 +98,14 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	}
 	mine = slices.DeleteFunc(mine, func(s string) bool { return s == "data.bak/x" })
 	editJSON(infoPath, func(info map[string]any) { info["license"] = "CC0" })(t, cfg.Out)
-	cfg.Records = append(cfg.Records, second.write(t, filepath.Join(dir, "b.mcap")))
+	cfg.Records = append(cfg.Records, plainRun("two", 1, "top").write(t, dir, "b.mcap"))
 	cfg.Append = true
 	late := false
 	cfg.Progress = func(Progress) {
 		if !late {
 			late = true
-			put(t, filepath.Join(cfg.Out, "meta/late.txt"), "late")
-			put(t, filepath.Join(cfg.Out, "meta/notes.txt.tmp"), "changed")
+			rttest.WriteFile(t, cfg.Out, "meta/late.txt", "late")
+			rttest.WriteFile(t, cfg.Out, "meta/notes.txt.tmp", "changed")
 			os.Rename(filepath.Join(cfg.Out, "meta/notes.txt.tmp"), filepath.Join(cfg.Out, "meta/notes.txt"))
 		}
 	}
@@ -166,7 +164,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		"more statistics":              {editJSON(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
 		"another task":                 {again(func(j *journal) { j.tasks = []string{"y"} }), "tasks.parquet"},
 		"an episode too many": {func(t *testing.T, dir string) {
-			put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine")
+			rttest.WriteFile(t, dir, fill(dataPath, "", 0, 1), "mine")
 		}, "has the place of a future file"},
 		"an episode too few": {func(t *testing.T, dir string) {
 			os.Remove(filepath.Join(dir, fill(dataPath, "", 0, 0)))
@@ -179,11 +177,11 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		"a link for meta":      {elsewhere("meta"), "an export writes into it"},
 	} {
 		dir := t.TempDir()
-		cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+		cfg := testConfig(t, plainRun("one", 1).write(t, dir, "a.mcap"))
 		exporting(t, cfg)
 		c.change(t, cfg.Out)
 		before := tree(t, cfg.Out)
-		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, dir, "b.mcap"))
 		cfg.Append = true
 		refused(t, cfg, c.says)
 		rttest.Want(t, tree(t, cfg.Out), before, "%s: the dataset was\n%s, and is", what, before)
@@ -220,21 +218,21 @@ func tree(t *testing.T, dir string) string {
 
 // A folder, a file or a link named OUT.partial stays as it is, unless it is the work of an export.
 func TestAForeignPartialStays(t *testing.T) {
-	set := testConfig(t, plainRun("zero", 1).write(t, filepath.Join(t.TempDir(), "z.mcap")))
+	set := testConfig(t, plainRun("zero", 1).write(t, t.TempDir(), "z.mcap"))
 	exporting(t, set)
 	for what, make := range map[string]func(t *testing.T, partial string){
 		"a dataset of another program": func(t *testing.T, p string) {
 			for _, rel := range []string{"data/chunk-000/file-000.parquet", "videos/x/chunk-000/file-000.mp4",
 				"meta/info.json"} {
-				put(t, filepath.Join(p, rel), rel)
+				rttest.WriteFile(t, p, rel, rel)
 			}
 		},
-		"its data alone":       func(t *testing.T, p string) { put(t, filepath.Join(p, "data/mine"), "x") },
+		"its data alone":       func(t *testing.T, p string) { rttest.WriteFile(t, p, "data/mine", "x") },
 		"a dataset of edge-rt": func(t *testing.T, p string) { os.CopyFS(p, os.DirFS(set.Out)) },
-		"a file":               func(t *testing.T, p string) { put(t, p, "x") },
+		"a file":               func(t *testing.T, p string) { rttest.WriteFile(t, "", p, "x") },
 		"a link": func(t *testing.T, p string) {
 			to := t.TempDir()
-			put(t, filepath.Join(to, "data/mine"), "x")
+			rttest.WriteFile(t, to, "data/mine", "x")
 			os.Symlink(to, p)
 		},
 	} {
@@ -247,9 +245,9 @@ func TestAForeignPartialStays(t *testing.T) {
 	// An export continues in the folder of an interrupted export, but not while a person's file is in
 	// that folder.
 	cfg := plainRun("one", 1).config(t)
-	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")
-	put(t, filepath.Join(partialOf(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
-	put(t, filepath.Join(partialOf(cfg.Out), "data/mine"), "x")
+	rttest.WriteFile(t, filepath.Join(partialOf(cfg.Out), marker), "new", "half a file")
+	rttest.WriteFile(t, partialOf(cfg.Out), fill(dataPath, "", 0, 3), "half a file")
+	rttest.WriteFile(t, partialOf(cfg.Out), "data/mine", "x")
 	refused(t, cfg, "data/mine was not made by an export")
 	holds(t, filepath.Join(partialOf(cfg.Out), "data/mine"), "x")
 	os.Remove(filepath.Join(partialOf(cfg.Out), "data/mine"))
@@ -260,7 +258,7 @@ func TestAForeignPartialStays(t *testing.T) {
 // A folder that another program makes at the final place during the export stays.
 func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	cfg := plainRun("one", 1).config(t)
-	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
+	cfg.Progress = func(Progress) { rttest.WriteFile(t, cfg.Out, "mine", "x") }
 	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
 		!rttest.Says(err, "was made by another program meanwhile") {
 		t.Errorf("%v", err)
@@ -278,26 +276,27 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.mcap")
-	run := func(seconds float64, marks ...record.Episode) *scene {
-		return &scene{seconds: seconds, cameras: []string{"top"}, task: "x", episodes: marks}
+	run := func(seconds float64, marks ...record.Episode) {
+		s := &scene{seconds: seconds, cameras: oneCamera, task: "x", episodes: marks}
+		s.write(t, "", file)
 	}
-	run(3).write(t, file)
-	other := &scene{instance: "two", seconds: 2, cameras: []string{"top"}, task: "y", phase: 50}
-	other.write(t, filepath.Join(dir, "b.mcap"))
-	cfg := testConfig(t, file, filepath.Join(dir, "b.mcap"))
+	run(3)
+	other := &scene{instance: "two", seconds: 2, cameras: oneCamera, task: "y", phase: 50}
+	second := other.write(t, dir, "b.mcap")
+	cfg := testConfig(t, file, second)
 	r := exporting(t, cfg)
 	same(t, "episodes and frames", []int{r.Episodes, r.Frames}, []int{2, 150})
 	cfg.Append = true
 
 	// The run continues: the dataset has 90 of 270 frames.
-	run(9).write(t, file)
+	run(9)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, added, there, replaced, removed",
 		[]int{r.Episodes, r.Frames, r.Added, r.There, r.Replaced, r.Removed}, []int{2, 330, 1, 1, 1, 0})
 	checked(t, cfg.Out)
 	d := read(t, cfg.Out)
 	same(t, "states", d.firsts(stateName), append(counted(0, 60, 1), counted(0, 270, 1)...))
-	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[60]}, []float64{0, 1})
+	same(t, "tasks", d.at(taskIndex, 0, 60), []float64{0, 1})
 	if r = exporting(t, cfg); r.Added != 0 || r.Replaced != 0 || r.There != 2 {
 		t.Errorf("again: %+v", r)
 	}
@@ -305,24 +304,24 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	// The run now has marked episodes.
 	three := []record.Episode{begin(1, 0.5, "x"), end(1, 2, record.Success), begin(2, 3, "x"),
 		end(2, 5, record.Success), begin(3, 6, "z")}
-	run(9, three...).write(t, file)
+	run(9, three...)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced", []int{r.Episodes, r.Frames, r.Replaced}, []int{4, 60 + 45 + 60 + 90, 1})
 	checked(t, cfg.Out)
 
 	// The operator discards episode 1 and turns episode 2 into a failure; episode 3 continues.
 	three = append(three, end(1, 9, record.Discard), end(2, 9.1, record.Failure), end(3, 10, record.Success))
-	run(12, three...).write(t, file)
+	run(12, three...)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced, removed", []int{r.Episodes, r.Frames, r.Replaced, r.Removed},
 		[]int{3, 60 + 60 + 120, 2, 1})
 	checked(t, cfg.Out)
 	d = read(t, cfg.Out)
-	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60], d.firsts(outcomeName)[120]},
+	same(t, "outcomes", d.at(outcomeName, 0, 60, 120),
 		[]float64{-1, 0, 1})
 	whole := cfg
 	whole.Append, whole.Out = false, whole.Out+"-whole"
-	whole.Records = []string{filepath.Join(dir, "b.mcap"), file}
+	whole.Records = []string{second, file}
 	exporting(t, whole)
 	sameFiles(t, cfg.Out, whole.Out)
 
@@ -332,10 +331,10 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	only.Out = only.Out + "-only"
 	only.Only = []string{record.Success}
 	three = append(three, end(2, 10.5, record.Success))
-	run(12, three...).write(t, file)
+	run(12, three...)
 	exporting(t, only)
 	three = append(three, end(2, 10.6, record.Failure))
-	run(12, three...).write(t, file)
+	run(12, three...)
 	only.Append = true
 	if r := exporting(t, only); r.Episodes != 1 || r.Replaced != 1 {
 		t.Errorf("%+v, want the third alone", r)
@@ -347,15 +346,15 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.mcap")
-	plainRun("one", 3).write(t, file)
+	plainRun("one", 3).write(t, "", file)
 	cfg := testConfig(t, file)
-	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
+	cfg.Progress = func(Progress) { rttest.WriteFile(t, cfg.Out, "mine", "x") }
 	if _, err := Export(t.Context(), cfg); err == nil {
 		t.Fatal("the export was not interrupted")
 	}
 	os.RemoveAll(cfg.Out)
 	cfg.Progress = nil
-	plainRun("one", 5).write(t, file)
+	plainRun("one", 5).write(t, "", file)
 	if r := exporting(t, cfg); r.Frames != 150 || r.Resumed != 0 {
 		t.Errorf("%+v, want all frames", r)
 	}
@@ -363,7 +362,7 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 
 // The report counts a run that is still being recorded.
 func TestARunInProgressIsCounted(t *testing.T) {
-	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	file := plainRun("one", 2).write(t, t.TempDir(), "a.mcap")
 	rttest.Do(t, os.Truncate(file, int64(len(load(t, file))-9)))
 	f := rttest.Must(os.Open(file))(t)
 	rttest.Do(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
@@ -406,14 +405,14 @@ func TestNamesLeadNowhere(t *testing.T) {
 			t.Errorf("%q reaches the terminal", err)
 		}
 		// Now the name is that of a camera's feature in an existing dataset.
-		cfg = testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+		cfg = testConfig(t, plainRun("one", 1).write(t, dir, "a.mcap"))
 		exporting(t, cfg)
 		journal := filepath.Join(cfg.Out, journalPath)
 		data := load(t, journal)
 		key, _ := json.Marshal(imagePrefix + name)
 		data = bytes.Replace(data, []byte(`"features":{`),
 			[]byte(`"features":{`+string(key)+`:{"dtype":"video","shape":[48,64,3]},`), 1)
-		put(t, journal, string(data))
+		rttest.WriteFile(t, "", journal, data)
 		cfg.Append = true
 		refused(t, cfg)
 	}
@@ -434,9 +433,7 @@ func TestModesAreTheRecords(t *testing.T) {
 		{0o660, 0o640, 0o750, 0o027},
 		{0o440, 0o640, 0o750, 0o000},
 	} {
-		s := plainRun("one", 1)
-		s.cameras = []string{"top"}
-		cfg := s.config(t)
+		cfg := plainRun("one", 1, "top").config(t)
 		rttest.Do(t, os.Chmod(cfg.Records[0], c.record))
 		old := unix.Umask(c.umask)
 		_, err := Export(t.Context(), cfg)
@@ -550,7 +547,7 @@ func TestTornPictures(t *testing.T) {
 	}
 	// If torn pictures leave frames without a picture, the export leaves out the episode of these frames and no other.
 	// It leaves out only the frames before the first whole picture of a camera.
-	s := &scene{seconds: 4, cameras: []string{"top"}, torn: func(_ string, n int) bool {
+	s := &scene{seconds: 4, cameras: oneCamera, torn: func(_ string, n int) bool {
 		return n < 12 || n > 65 && n < 85
 	}}
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1.9, record.Success), begin(2, 2, "x"),
@@ -568,7 +565,7 @@ func TestTornPictures(t *testing.T) {
 	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 0 || r.Replaced != 0 {
 		t.Errorf("again: %+v", r)
 	}
-	cfg = (&scene{cameras: []string{"top"}, task: "x", torn: func(string, int) bool { return true }}).config(t)
+	cfg = (&scene{cameras: oneCamera, task: "x", torn: func(string, int) bool { return true }}).config(t)
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 
@@ -576,9 +573,7 @@ func TestTornPictures(t *testing.T) {
 func TestFolderNamesAreNoPatterns(t *testing.T) {
 	needFFmpeg(t)
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {
-		s := plainRun("one", 1)
-		s.cameras = []string{"top"}
-		cfg := s.config(t)
+		cfg := plainRun("one", 1, "top").config(t)
 		cfg.Out = filepath.Join(t.TempDir(), name)
 		exporting(t, cfg)
 		checked(t, cfg.Out)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,6 +36,8 @@ type scene struct {
 	start            rt.Instant
 	first            int          // the tick with the first action
 	lost             map[int]bool // ticks that the file lacks
+	silent           [2]int       // ticks on which the arm does not answer
+	slept            int          // tick before which the machine was suspended
 	late             int64        // lateness in ns of the tick before a lost tick
 	blind            [2]float64   // seconds without pictures
 	mode             string
@@ -54,6 +57,9 @@ const (
 	testSession = "0123456789abcdef0123456789abcdef"
 	testModel   = "b28e269d16c0"
 )
+
+// oneCamera is the camera of most scenes with pictures.
+var oneCamera = []string{"top"}
 
 const testStart = rt.Instant(5_000_000_000)
 
@@ -80,12 +86,13 @@ func (s *scene) fill() {
 // config writes the record and returns a configuration that exports it into a temporary folder.
 func (s *scene) config(t testing.TB) Config {
 	t.Helper()
-	return testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	return testConfig(t, s.write(t, t.TempDir(), "a.mcap"))
 }
 
-// write writes the record.
-func (s *scene) write(t testing.TB, path string) string {
+// write writes the record into a folder, and returns its path.
+func (s *scene) write(t testing.TB, dir, name string) (path string) {
 	t.Helper()
+	path = filepath.Join(dir, name)
 	s.fill()
 	f := recordtest.Create(t, path, map[string]string{
 		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate),
@@ -120,14 +127,15 @@ func (s *scene) write(t testing.TB, path string) string {
 				})
 			}
 		}
-		for k := range s.episodes {
-			if e := &s.episodes[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
-				f.Episode(e)
+		due := func(at rt.Instant) bool { return at > s.at(second-1/float64(ticks)) && at <= s.at(second) }
+		for _, e := range s.episodes {
+			if due(e.At) {
+				f.Episode(&e)
 			}
 		}
-		for k := range s.events {
-			if e := &s.events[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
-				f.Event(e)
+		for _, e := range s.events {
+			if due(e.At) {
+				f.Event(&e)
 			}
 		}
 		if i >= s.from && !s.lost[i] {
@@ -148,6 +156,10 @@ func (s *scene) tick(i int) *record.Tick {
 	x := float32(i)
 	m.State.Set([]float32{x, -x, 1})
 	m.Goal.Set([]float32{x + 0.5, -x, 1})
+	m.BusSilent = i >= s.silent[0] && i < s.silent[1]
+	if i == s.slept { // at tick 0 it has no effect
+		m.Suspended = 1e9
+	}
 	if i >= s.held[0] && i < s.held[1] {
 		m.StepClipped, m.Held = s.clipped, 1&^s.clipped
 	}
@@ -207,7 +219,10 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 	defer e.Close()
 	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
 	n := rttest.Must(e.EncodeRGB(out, rgb, w, h))(t)
-	return out[:n]
+	// the orientation 6 of Exif, which turns a picture in most programs, turns no frame of a dataset
+	const exif = "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06" +
+		"\x00\x00\x00\x00\x00\x00"
+	return slices.Concat(out[:2], []byte(exif), out[2:n])
 }
 
 // testConfig exports into a temporary folder.
@@ -262,6 +277,14 @@ func read(t testing.TB, dir string) exported {
 func (e *exported) firsts(name string) (out []float64) {
 	for _, row := range e.data[name] {
 		out = append(out, row[0])
+	}
+	return out
+}
+
+// at returns the first numbers of some rows of a column.
+func (e *exported) at(name string, rows ...int) (out []float64) {
+	for _, i := range rows {
+		out = append(out, e.data[name][i][0])
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -69,6 +70,7 @@ type run struct {
 type tick struct {
 	at       rt.Instant
 	deadline rt.Instant
+	slept    time.Duration // time for which the machine was suspended before the tick
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
@@ -337,7 +339,9 @@ func (r *run) read(ctx context.Context) error {
 				r.again++
 				return nil
 			}
-			last = t.At
+			if last = t.At; t.BusSilent { // nobody knows where the arm was
+				return nil
+			}
 			return r.addTick(t)
 		},
 		Image: func(m *record.Image) error {
@@ -371,7 +375,7 @@ func (r *run) read(ctx context.Context) error {
 	if open != nil {
 		r.marks = append(r.marks, *open)
 	}
-	if len(r.marks) == 0 {
+	if len(r.marks) == 0 && r.headless == 0 {
 		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
 		for _, m := range tasks {
 			if before := &r.marks[len(r.marks)-1]; m.task != before.task || m.cut {
@@ -431,6 +435,7 @@ func (r *run) addTick(t *record.Tick) error {
 	k := tick{
 		at:       t.At,
 		deadline: t.At - rt.Instant(t.Lateness),
+		slept:    time.Duration(t.Suspended),
 		state:    rows[:n],
 		goal:     rows[n : 2*n],
 		source:   t.Source,

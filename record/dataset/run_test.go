@@ -16,31 +16,47 @@ import (
 )
 
 // A run without episodes is cut where an operator has changed its task. A refused change and the same task again cut
-// nothing. The last part grows with the run.
+// nothing. A short part is left out, and the last part grows with the run. With --task nothing is cut.
 func TestTasksCutARun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.mcap")
 	write := func(seconds float64) {
 		s := plainRun("one", seconds)
 		for _, c := range []struct {
-			at, refused int64
-			text        string
-		}{{1, 0, "task push"}, {2, 0, "task  push "}, {2, 1, "task throw: the run is ending"}, {2, 0, "pause"}} {
-			e := record.Event{At: s.at(float64(c.at)) + testStart, Kind: "operator", B: c.refused}
+			at      float64
+			refused int64
+			text    string
+		}{{1, 0, "task psh"}, {1.5, 0, "task push"}, {2, 0, "task  push "}, {2, 1, "task throw: the run is ending"},
+			{2, 0, "pause"}} {
+			e := record.Event{At: s.at(c.at) + testStart, Kind: "operator", B: c.refused}
 			e.Text.Set(c.text)
 			s.events = append(s.events, e)
 		}
-		s.write(t, file)
+		s.write(t, "", file)
 	}
 	write(3)
 	cfg := testConfig(t, file)
 	d := data(t, cfg)
-	same(t, "tasks", d.firsts(taskIndex), append(slices.Repeat([]float64{0}, 30), slices.Repeat([]float64{1}, 60)...))
+	same(t, "tasks", d.firsts(taskIndex), append(slices.Repeat([]float64{0}, 30), slices.Repeat([]float64{1}, 45)...))
 	write(4)
 	cfg.Append = true
-	if r := exporting(t, cfg); r.Episodes != 2 || r.Frames != 120 || r.Replaced != 2 {
-		t.Errorf("%+v, want 120 frames", r)
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Frames != 105 || r.Replaced != 2 {
+		t.Errorf("%+v, want 105 frames", r)
 	}
 	checked(t, cfg.Out)
+	cfg.Task = "all"
+	if r := exporting(t, cfg); r.Added != 0 || r.Replaced != 0 {
+		t.Errorf("%+v, want that another task changes no episode", r)
+	}
+	cfg.Append, cfg.Out = false, cfg.Out+"2"
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Frames != 120 {
+		t.Errorf("%+v, want one episode", r)
+	}
+}
+
+// The rest of an episode whose beginning is in no file makes no episode of its own.
+func TestAnEndWithoutABeginning(t *testing.T) {
+	s := &scene{task: "x", episodes: []record.Episode{end(1, 1, record.Success)}}
+	refused(t, s.config(t), "1 episodes whose beginning is in no file")
 }
 
 // The last outcome that the operator gave an episode is valid. An end without a beginning makes no episode.
@@ -83,10 +99,7 @@ func TestTheNewestClockCounts(t *testing.T) {
 
 // Ctrl-C ends each reading of a run's files.
 func TestEachReadingIsInterrupted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "a.mcap")
-	f := recordtest.Create(t, file, map[string]string{"instance": "one"})
-	f.Tick(&record.Tick{At: 1})
-	f.Close()
+	file := plainRun("one", 1).write(t, t.TempDir(), "a.mcap")
 	runs, _, err := runsOf(t.Context(), []string{file}, nil)
 	rttest.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +107,7 @@ func TestEachReadingIsInterrupted(t *testing.T) {
 	_, _, err = runsOf(ctx, []string{file}, nil)
 	same(t, "the first reading", err, context.Canceled)
 	r := runs[0]
-	r.cams = []string{"top"}
+	r.cams = oneCamera
 	for name, err := range map[string]error{"the sizes": r.measure(ctx), "the ticks": r.read(ctx)} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)

@@ -144,8 +144,9 @@ func newEncoder(ctx context.Context, name string, crf, fps, frames int, path str
 	c := codecs[name]
 	e := &encoder{path: path, fps: fps, frames: frames}
 	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
+	// -noautorotate, because nothing else turns pictures by the orientation in their Exif
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
-		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0",
+		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-noautorotate", "-i", "pipe:0",
 		"-an", "-map_metadata", "-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
 	// The prefix file: is needed because a folder's name may look like a protocol.
