@@ -218,10 +218,10 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 	}
 	return flags.write(s, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path,
-			dataset.Version, cmp.Or(s.Robot, "not given"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second),
-			megabytes(s.Bytes))
+			dataset.Version, plain.Text(cmp.Or(s.Robot, "not given")), s.Episodes, s.Frames, s.FPS,
+			s.Seconds().Round(time.Second), megabytes(s.Bytes))
 		for _, t := range s.Tasks {
-			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, t.Task)
+			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, plain.Text(t.Task))
 		}
 		for _, outcome := range slices.Sorted(maps.Keys(s.Outcomes)) {
 			fmt.Fprintf(w, "  %4d with outcome %s\n", s.Outcomes[outcome], outcome)
@@ -231,7 +231,7 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 		}
 		for _, name := range s.Names() {
 			f := s.Features[name]
-			fmt.Fprintf(w, "  %-28s %-8s %v\n", name, f.DType, f.Shape)
+			fmt.Fprintf(w, "  %-28s %-8s %v\n", plain.Text(name), plain.Text(f.DType), f.Shape)
 		}
 	})
 }
@@ -251,10 +251,10 @@ func (c *datasetCheckCmd) Run(flags *cli) error {
 	}
 	err = flags.write(v, func(w io.Writer) {
 		for _, f := range v.Findings {
-			fmt.Fprintln(w, f)
+			fmt.Fprintln(w, plain.Text(f))
 		}
 		for _, n := range v.Notes {
-			fmt.Fprintln(w, "note:", n)
+			fmt.Fprintln(w, "note:", plain.Text(n))
 		}
 		if v.More > 0 {
 			fmt.Fprintf(w, "and %d more\n", v.More)

@@ -15,9 +15,10 @@ import (
 )
 
 // evil clears a screen, sets its title and reverses letters, by every kind of control sequence on which terminals act.
-const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc"
+// It ends with a line feed and a forged line.
+const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc\nforged"
 
-// The control sequences in foreign records and datasets do not reach the terminal.
+// The control sequences in foreign records and datasets do not reach the terminal, and their line feeds begin no line.
 func TestForeignTextIsNotObeyed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,6 +52,9 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 			return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e)
 		}); i >= 0 {
 			t.Errorf("%q: at byte %d the terminal obeys:\n%q", args, i, stdout+stderr)
+		}
+		if strings.Contains(stdout+stderr, "\nforged") {
+			t.Errorf("%q: a forged line:\n%s", args, stdout+stderr)
 		}
 		if args[len(args)-1] == "-" && !json.Valid([]byte(stdout)) {
 			t.Errorf("%q gives no JSON: %s", args, stdout)
