@@ -65,9 +65,9 @@ var life = []testCase{
 		p.to.queryable("@c/close/q", replier("@c/close/q", "here"))
 		d, _ := p.from.watch("@c/close/*")
 		p.from.reached("@c/close/q", 1)
-		p.reads(d, "+@c/close/t")
+		d.reads("+@c/close/t")
 		rttest.Do(p, p.to.Close())
-		p.reads(d, "+@c/close/t", "-@c/close/t")
+		d.reads("+@c/close/t", "-@c/close/t")
 		r, err := p.from.Get(p.Context(), "@c/close/q", nil, rttest.Patience)
 		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
 			p.Errorf("Get = %v, %v, want nothing", texts(r), err)

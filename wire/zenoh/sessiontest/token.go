@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -46,22 +47,28 @@ func (d *Diary) of(key string) (all []string) {
 	return all
 }
 
-func (e end) watch(expr string) (*Diary, wire.Declaration) {
-	d := new(Diary)
+// diary is the Diary of a watcher in a case.
+type diary struct {
+	Diary
+	t *testing.T
+}
+
+func (e end) watch(expr string) (*diary, wire.Declaration) {
+	d := &diary{t: e.t}
 	return d, rttest.OrPanic(e.SubscribeTokens(expr, d.Deposit))
 }
 
 // reads waits until the diary has exactly the entries want, in any order.
-func (p pair) reads(d *Diary, want ...string) {
-	p.Helper()
+func (d *diary) reads(want ...string) {
+	d.t.Helper()
 	slices.Sort(want)
 	var got []string
 	defer func() {
 		if !slices.Equal(got, want) {
-			p.Logf("it has %v", got)
+			d.t.Logf("it has %v", got)
 		}
 	}()
-	rttest.Eventually(p.T, fmt.Sprint("the entries ", want), func() bool {
+	rttest.Eventually(d.t, fmt.Sprint("the entries ", want), func() bool {
 		got = slices.Sorted(slices.Values(d.Entries()))
 		return slices.Equal(got, want)
 	})
@@ -82,13 +89,13 @@ var tokens = []testCase{
 		p.to.token("@c/l/second")
 		p.from.lists("@c/l/*", "@c/l/first", "@c/l/second")
 		d, _ := p.from.watch("@c/l/**")
-		p.reads(d, "+@c/l/first", "+@c/l/second")
+		d.reads("+@c/l/first", "+@c/l/second")
 		third := p.to.token("@c/l/x/third")
-		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third")
+		d.reads("+@c/l/first", "+@c/l/second", "+@c/l/x/third")
 		rttest.Do(p, first.Undeclare())
-		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first")
+		d.reads("+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first")
 		third.Undeclare()
-		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first", "-@c/l/x/third")
+		d.reads("+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first", "-@c/l/x/third")
 		p.from.lists("@c/l/**", "@c/l/second")
 	}},
 	{"a watcher before its tokens sees them come and go", func(p pair) {
@@ -113,8 +120,8 @@ var tokens = []testCase{
 		// This token arrives after the earlier tokens, so then each end has the other end's tokens.
 		p.to.token("@c/s/ready")
 		p.from.token("@c/s/ready2")
-		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
-		p.reads(other, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
+		d.reads("+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
+		other.reads("+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
 		a.Undeclare()
 		c.Undeclare()
 		p.to.token("@c/s/mark")
@@ -123,10 +130,10 @@ var tokens = []testCase{
 		both := func() {
 			p.Helper()
 			if !p.from.SharedTokens {
-				p.reads(d, all...)
+				d.reads(all...)
 			}
 			if !p.to.SharedTokens {
-				p.reads(other, all...)
+				other.reads(all...)
 			}
 		}
 		both()
@@ -140,7 +147,7 @@ var tokens = []testCase{
 		if p.from.SharedTokens {
 			rttest.Eventually(p.T, "the own token", func() bool { return len(d.Entries()) > 0 })
 		} else {
-			p.reads(d, "+@c/o/own")
+			d.reads("+@c/o/own")
 		}
 		p.from.lists("@c/o/*", "@c/o/own")
 		p.to.lists("@c/o/*", "@c/o/own")
@@ -148,7 +155,7 @@ var tokens = []testCase{
 		if p.from.SharedTokens {
 			rttest.Eventually(p.T, "its end", func() bool { return slices.Contains(d.Entries(), "-@c/o/own") })
 		} else {
-			p.reads(d, "+@c/o/own", "-@c/o/own")
+			d.reads("+@c/o/own", "-@c/o/own")
 		}
 		p.from.lists("@c/o/*")
 		p.to.lists("@c/o/*")
@@ -162,30 +169,30 @@ var tokens = []testCase{
 		p.from.lists("c/k/@v/**", "c/k/@v", "c/k/@v/b")
 		p.from.lists("c/k/a$*", "c/k/a")
 		d, _ := p.from.watch("c/**/b")
-		p.reads(d, "+c/k/a/b")
+		d.reads("+c/k/a/b")
 		e, _ := p.from.watch("c/k/@v")
-		p.reads(e, "+c/k/@v")
+		e.reads("+c/k/@v")
 	}},
 	{"several watchers each see every token", func(p pair) {
 		p.to.token("@c/w/a")
 		p.from.lists("@c/w/*", "@c/w/a")
 		first, _ := p.from.watch("@c/w/*")
 		second, w := p.from.watch("@c/w/a")
-		p.reads(first, "+@c/w/a")
-		p.reads(second, "+@c/w/a")
+		first.reads("+@c/w/a")
+		second.reads("+@c/w/a")
 		third, _ := p.from.watch("@c/w/**")
-		p.reads(third, "+@c/w/a")
+		third.reads("+@c/w/a")
 		w.Undeclare()
 		p.to.token("@c/w/b")
-		p.reads(first, "+@c/w/a", "+@c/w/b")
-		p.reads(third, "+@c/w/a", "+@c/w/b")
-		p.reads(second, "+@c/w/a")
+		first.reads("+@c/w/a", "+@c/w/b")
+		third.reads("+@c/w/a", "+@c/w/b")
+		second.reads("+@c/w/a")
 	}},
 	{"an undeclared watcher gets no more reports, and the next begins anew", func(p pair) {
 		tok := p.to.token("@c/u/old")
 		p.to.token("@c/u/new")
 		d, w := p.from.watch("@c/u/*")
-		p.reads(d, "+@c/u/old", "+@c/u/new")
+		d.reads("+@c/u/old", "+@c/u/new")
 		w.Undeclare()
 		tok.Undeclare()
 		p.from.lists("@c/u/*", "@c/u/new")
@@ -197,8 +204,8 @@ var tokens = []testCase{
 			}
 			return
 		}
-		p.reads(next, "+@c/u/new")
-		p.reads(d, "+@c/u/old", "+@c/u/new")
+		next.reads("+@c/u/new")
+		d.reads("+@c/u/old", "+@c/u/new")
 	}},
 	{"nobody's list comes at once", func(p pair) {
 		began := time.Now()
