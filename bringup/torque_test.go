@@ -3,7 +3,6 @@ package bringup
 import (
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,30 +154,31 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		t.Setenv("EXIT_CODE", code)
 		t.Setenv("EXIT_STATUS", status)
 	}
-	for _, row := range rttest.Rows(strings.ReplaceAll(`
-		by hand: hold - - - => false
-		after a clean stop: hold success exited 0 => true
-		after something broke: hold exit-code exited 1 => false
-		after a wrong flag: hold exit-code exited 2 => true
-		after a contract that was refused: hold exit-code exited 3 => true
-		after the server stayed away: hold exit-code exited 4 => true
-		after real time was refused: hold exit-code exited 5 => true
-		after a motor's fault: hold exit-code exited 6 => false
-		after a code that nobody has: hold exit-code exited 137 => false
-		without a code: hold exit-code exited - => false
-		after a stop that took too long: hold timeout exited 0 => false
-		after the kernel ran out of memory: hold oom-kill exited 0 => false
-		after a SIGKILL: hold signal killed KILL => false
-		after systemd's watchdog: hold watchdog killed KILL => false
-		after a panic: hold signal killed ABRT => false
-		after a core dump: hold core-dump dumped ABRT => false
-		after a stop that was to park: park success exited 0 => false
-		after a stop that was to let go: off success exited 0 => false
-	`, "- ", " ")) {
-		name, words, _ := strings.Cut(row, ": ")
-		cells := strings.Split(words, " ")
-		end(cells[1], cells[2], cells[3])
-		rttest.Want(t, strconv.FormatBool(heldOnPurpose(cells[0])), cells[5], "%s: the arm is held", name)
+	for _, tt := range []struct {
+		name, onExit, result, code, status string
+		stays                              bool
+	}{
+		{"by hand", "hold", "", "", "", false},
+		{"after a clean stop", "hold", "success", "exited", "0", true},
+		{"after something broke", "hold", "exit-code", "exited", "1", false},
+		{"after a wrong flag", "hold", "exit-code", "exited", "2", true},
+		{"after a contract that was refused", "hold", "exit-code", "exited", "3", true},
+		{"after the server stayed away", "hold", "exit-code", "exited", "4", true},
+		{"after real time was refused", "hold", "exit-code", "exited", "5", true},
+		{"after a motor's fault", "hold", "exit-code", "exited", "6", false},
+		{"after a code that nobody has", "hold", "exit-code", "exited", "137", false},
+		{"without a code", "hold", "exit-code", "exited", "", false},
+		{"after a stop that took too long", "hold", "timeout", "exited", "0", false},
+		{"after the kernel ran out of memory", "hold", "oom-kill", "exited", "0", false},
+		{"after a SIGKILL", "hold", "signal", "killed", "KILL", false},
+		{"after systemd's watchdog", "hold", "watchdog", "killed", "KILL", false},
+		{"after a panic", "hold", "signal", "killed", "ABRT", false},
+		{"after a core dump", "hold", "core-dump", "dumped", "ABRT", false},
+		{"after a stop that was to park", "park", "success", "exited", "0", false},
+		{"after a stop that was to let go", "off", "success", "exited", "0", false},
+	} {
+		end(tt.result, tt.code, tt.status)
+		rttest.Want(t, heldOnPurpose(tt.onExit), tt.stays, "%s: the arm is held", tt.name)
 	}
 	end("exit-code", "exited", "2")
 	t.Setenv("GOTRACEBACK", "single")

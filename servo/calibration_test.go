@@ -31,33 +31,35 @@ func TestCalibrationFileRoundTrip(t *testing.T) {
 }
 
 func TestLoadCalibrationRefuses(t *testing.T) {
-	const head = `"id": 1, "drive_mode": 0, "homing_offset": 0`
-	motor := head + `, "range_min": 0, "range_max": 4095`
-	for _, row := range rttest.Rows(strings.NewReplacer("HEAD", head, "MOTOR", motor).Replace(`
-		not JSON | id: 1 | want a JSON object of motors
-		empty |  | want a JSON object of motors: EOF
-		half a file | {"a": {MOTOR | unexpected EOF
-		a list | [1] | want a JSON object of motors
-		no motors | {} | got an empty one
-		more after it | {"a": {MOTOR}} {} | more after it
-		a motor that is null | {"a": null} | motor a: got null
-		old lists | {"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2]} | before June 2025
-		a missing key | {"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}} | motor a: no homing_offset
-		an unknown key | {"a": {MOTOR, "speed": 1}} | unknown field "speed"
-		a fraction | {"a": {"id": 1.5}} | motor a: got number 1.5 for id, want a whole number
-		a word | {"a": {"id": "1"}} | motor a: got string for id, want a whole number
-		a motor twice | {"a": {MOTOR}, "a": {MOTOR}} | a occurs twice
-		two motors whose names differ in case | {"a": {MOTOR}, "A": {"id": 1.5}} | motor A
-		a key twice | {"a": {MOTOR, "ID": 2}} | id occurs twice
-		a range beyond any encoder | {"a": {HEAD, "range_min": 0, "range_max": 1000000000}} | no encoder counts that far
-		an empty range | {"a": {HEAD, "range_min": 0, "range_max": 0}} | range_min and range_max are both 0
-		a range that runs down | {"a": {HEAD, "range_min": 4096, "range_max": 4095}} | got range 4096 to 4095
-	`)) {
-		cells := strings.Split(row, " | ")
-		t.Run(cells[0], func(t *testing.T) {
-			path := rttest.WriteFile(t, t.TempDir(), "c.json", cells[1])
+	const motor = `"id": 1, "drive_mode": 0, "homing_offset": 0, "range_min": 0, "range_max": 4095`
+	for _, tt := range []struct{ name, text, want string }{
+		{"not JSON", `id: 1`, "want a JSON object of motors"},
+		{"empty", ``, "want a JSON object of motors: EOF"},
+		{"half a file", `{"a": {` + motor, "unexpected EOF"},
+		{"a list", `[1]`, "want a JSON object of motors"},
+		{"no motors", `{}`, "got an empty one"},
+		{"more after it", `{"a": {` + motor + `}} {}`, "more after it"},
+		{"a motor that is null", `{"a": null}`, "motor a: got null"},
+		{"LeRobot's old lists",
+			`{"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2], "calib_mode": ["DEGREE"], "motor_names": ["a"]}`, "before June 2025"},
+		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`,
+			"motor a: no homing_offset"},
+		{"an unknown key", `{"a": {` + motor + `, "speed": 1}}`, `unknown field "speed"`},
+		{"a fraction", `{"a": {"id": 1.5}}`, "motor a: got number 1.5 for id, want a whole number"},
+		{"a word", `{"a": {"id": "1"}}`, "motor a: got string for id, want a whole number"},
+		{"a motor twice", `{"a": {` + motor + `}, "a": {` + motor + `}}`, "a occurs twice"},
+		{"two motors whose names differ in case", `{"a": {` + motor + `}, "A": {"id": 1.5}}`, "motor A"},
+		{"a key twice", `{"a": {` + motor + `, "ID": 2}}`, "id occurs twice"},
+		{"a range beyond any encoder", strings.Replace(`{"a": {`+motor+`}}`, "4095", "1000000000", 1),
+			"no encoder counts that far"},
+		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
+		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1),
+			"got range 4096 to 4095"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := rttest.WriteFile(t, t.TempDir(), "c.json", tt.text)
 			_, err := LoadCalibration(path)
-			rttest.FailsAs(t, err, ErrCalibration, cells[2], path, otherFile)
+			rttest.FailsAs(t, err, ErrCalibration, tt.want, path, otherFile)
 		})
 	}
 	if _, err := LoadCalibration("/none/such.json"); !errors.Is(err, os.ErrNotExist) ||

@@ -2,7 +2,6 @@ package servo
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -25,27 +24,25 @@ func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 // Goal: values in RAM that other software left and that make a follower slow are corrected and
 // reported, in a limp motor at once and in a motor under torque after the arming.
 func TestLimitsThatWereLeft(t *testing.T) {
-	for _, row := range rttest.Rows(`
-		a speed of 0 that is a stop: 46 0 3400 so101 4 true
-		a speed of 0 that is the highest: 46 0 0 so101 12 false
-		a low speed: 46 300 3400 so101 12 true
-		the speed of a rescue: 46 113 3400 so101 12 true
-		a low speed in coarse steps: 46 5 68 so101 8 true
-		a speed that is enough: 46 2400 2400 so101 12 false
-		a goal time: 44 5000 0 so101 12 true
-		an acceleration: 41 3 0 generic 12 true
-		an acceleration that is enough: 41 200 200 generic 12 false
-		a speed that an actuated leader cannot lift itself with: 46 0 3400 so101_leader 4 true
-	`) {
-		name, values, _ := strings.Cut(row, ": ")
-		t.Run(name, func(t *testing.T) {
-			var tt struct {
-				at, left, want int
-				robot          string
-				phase          byte
-				reported       bool
-			}
-			rttest.Must(fmt.Sscan(values, &tt.at, &tt.left, &tt.want, &tt.robot, &tt.phase, &tt.reported))(t)
+	for _, tt := range []struct {
+		name           string
+		at, left, want int
+		robot          string
+		phase          byte
+		reported       bool
+	}{
+		{"a speed of 0 that is a stop", 46, 0, 3400, "so101", 4, true},
+		{"a speed of 0 that is the highest", 46, 0, 0, "so101", 12, false},
+		{"a low speed", 46, 300, 3400, "so101", 12, true},
+		{"the speed of a rescue", 46, 113, 3400, "so101", 12, true},
+		{"a low speed in coarse steps", 46, 5, 68, "so101", 8, true},
+		{"a speed that is enough", 46, 2400, 2400, "so101", 12, false},
+		{"a goal time", 44, 5000, 0, "so101", 12, true},
+		{"an acceleration", 41, 3, 0, "generic", 12, true},
+		{"an acceleration that is enough", 41, 200, 200, "generic", 12, false},
+		{"a speed that an actuated leader cannot lift itself with", 46, 0, 3400, "so101_leader", 4, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			for _, stiff := range []bool{false, true} {
 				l := sixMotors()
 				for _, s := range l.servos {

@@ -1,8 +1,6 @@
 package servo
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,37 +14,38 @@ const sightPeriod = 20 * time.Millisecond
 func TestSightOfAJoint(t *testing.T) {
 	// The elbow may travel 500 degrees in a second, which is 113 counts in a tick, plus 16 for
 	// noise.
-	//
-	// After => is the accepted raw position after each read: negative if the joint is stale in that tick. A read of 0
-	// stands for a silent joint.
-	for _, row := range rttest.Rows(`
-		it rests: 2003 2004 => 2003 2004
-		it moves as fast as it can: 2130 2258 => 2130 2258
-		one wrong reading: 2003 2888 2005 => 2003 -2003 2005
-		one wrong reading on the way: 2060 900 2180 => 2060 -2060 2180
-		two different wrong ones: 2003 2888 1400 2004 => 2003 -2003 -2003 2004
-		it has moved: 2003 2888 2890 2890 => 2003 -2003 2890 2890
-		a turn off: 2003 6099 6099 2004 => 2003 -2003 -2003 2004
-		wrong after a silence: 0 0 0 0 0 0 0 2888 2003 => -2003 -2003 -2003 -2003 -2003 -2003 -2003 -2003 2003
-		moved in a silence: 0 0 0 0 0 0 0 2888 2900 => -2003 -2003 -2003 -2003 -2003 -2003 -2003 -2003 2900
-		still after a silence: 0 0 0 0 0 0 0 2010 => -2003 -2003 -2003 -2003 -2003 -2003 -2003 2010
-	`) {
-		name, both, _ := strings.Cut(row, ": ")
-		reads, accepted, _ := strings.Cut(both, " => ")
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		reads []int // raw positions; 0: the joint is silent
+		want  []int // accepted raw position after each read; negative: the joint is stale in that tick
+	}{
+		{"it rests", []int{2003, 2004}, []int{2003, 2004}},
+		{"it moves as fast as it can", []int{2130, 2258}, []int{2130, 2258}},
+		{"one wrong reading", []int{2003, 2888, 2005}, []int{2003, -2003, 2005}},
+		{"one wrong reading on the way", []int{2060, 900, 2180}, []int{2060, -2060, 2180}},
+		{"two different wrong ones", []int{2003, 2888, 1400, 2004}, []int{2003, -2003, -2003, 2004}},
+		{"it has moved", []int{2003, 2888, 2890, 2890}, []int{2003, -2003, 2890, 2890}},
+		{"a turn off", []int{2003, 6099, 6099, 2004}, []int{2003, -2003, -2003, 2004}},
+		{"wrong after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2003},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2003}},
+		{"moved in a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2900},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2900}},
+		{"still after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2010},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			a, l := armedLine(t)
 			a.SetPeriod(sightPeriod)
 			doubted := uint64(0)
-			for i, word := range strings.Fields(reads) {
-				raw := rttest.Must(strconv.Atoi(word))(t)
+			for i, raw := range tt.reads {
 				l.Advance(sightPeriod)
 				l.servos[3].mute = raw == 0
 				if raw != 0 {
 					l.servos[3].put(56, raw)
 				}
-				stale, want := l.read(a), rttest.Must(strconv.Atoi(strings.Fields(accepted)[i]))(t)
+				stale, want := l.read(a), tt.want[i]
 				at := max(want, -want)
-				rttest.Want(t, a.Jumped() != 0, name == "it has moved" && i == 2, "jumped in reading %d, %d", i, raw)
+				rttest.Want(t, a.Jumped() != 0, tt.name == "it has moved" && i == 2, "jumped in reading %d, %d", i, raw)
 				if want < 0 && raw != 0 {
 					doubted++
 				}

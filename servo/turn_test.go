@@ -2,8 +2,6 @@ package servo
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -11,26 +9,26 @@ import (
 
 // Goal: InTurn moves a position that is known modulo one turn into the turn that fits the range.
 func TestInTurn(t *testing.T) {
-	for _, row := range rttest.Rows(`
-		a Koch's shoulder after a restart: 3900 in -306 to 2419 is -196
-		inside stays: 2000 in -306 to 2419 is 2000
-		a gripper a turn above: 4019 in -200 to 1306 is -77
-		a turn below: -3000 in 900 to 3100 is 1096
-		several turns above: 12388 in 0 to 4095 is 100
-		several turns below: -20380 in 0 to 4095 is 100
-		the homing of a servo that reads 4196: 4196 in 0 to 4095 is 100
-		no turn fits, the nearer end: 3500 in 900 to 3100 is 3500
-		no turn fits, the other end: 4500 in 900 to 3100 is 404
-		a range of more than a turn keeps what is inside: 4150 in -200 to 4200 is 4150
-		a range of more than a turn takes the nearest of two: 4250 in -200 to 4200 is 154
-		beyond the seam of a servo that counts no turns: 14 in 2900 to 4000 is 4110
-		on the edges: -306 in -306 to 2419 is -306
-	`) {
-		why, want, _ := strings.Cut(row, ": ")
-		var raw, low, high int
-		rttest.Must(fmt.Sscanf(want, "%d in %d to %d", &raw, &low, &high))(t)
-		got := fmt.Sprintf("%d in %d to %d is %d", raw, low, high, InTurn(raw, low, high, 4096))
-		rttest.Want(t, got, want, "%s", why)
+	for _, tt := range []struct {
+		why                  string
+		raw, low, high, want int
+	}{
+		{"a Koch's shoulder after a restart", 3900, -306, 2419, -196},
+		{"inside stays", 2000, -306, 2419, 2000},
+		{"a gripper a turn above", 2719 + 1300, -200, 1306, -77},
+		{"a turn below", -3000, 900, 3100, 1096},
+		{"several turns above", 3*4096 + 100, 0, 4095, 100},
+		{"several turns below", -5*4096 + 100, 0, 4095, 100},
+		{"the homing of a servo that reads 4196", 4196, 0, 4095, 100},
+		{"no turn fits: the nearer end", 3500, 900, 3100, 3500},
+		{"no turn fits: the other end", 4500, 900, 3100, 404},
+		{"a range of more than a turn keeps what is inside", 4150, -200, 4200, 4150},
+		{"a range of more than a turn takes the nearest of two", 4250, -200, 4200, 154},
+		{"beyond the seam of a servo that counts no turns", 14, 2900, 4000, 4110},
+		{"on the edges", -306, -306, 2419, -306},
+	} {
+		rttest.Want(t, InTurn(tt.raw, tt.low, tt.high, 4096), tt.want, "%s: %d in %d to %d", tt.why, tt.raw, tt.low,
+			tt.high)
 	}
 	rttest.Want(t, InTurn(5000, 0, 1023, 0), 5000, "without a turn 5000 became")
 }

@@ -1,9 +1,7 @@
 package follow
 
 import (
-	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -14,26 +12,33 @@ func testGate() *Gate {
 }
 
 func TestGatePass(t *testing.T) {
-	for _, row := range rttest.Rows(`
-		inside both limits passes: from 0 to 2 gives 2, clips 0 0
-		too fast moves one step: from 0 to 9 gives 3, clips 0 1
-		too fast the other way moves one step: from 0 to -9 gives -3, clips 0 1
-		exactly one step is not clipped: from 0 to 3 gives 3, clips 0 0
-		out of range stops at the range: from 9 to 11 gives 10, clips 1 0
-		not a number keeps the goal: from 5 to NaN gives 5, clips 1 0
-		infinite keeps the goal: from 5 to +Inf gives 5, clips 1 0
-		outside the range stays there: from 20 to 30 gives 20, clips 1 0
-		outside the range comes in a step at a time: from 20 to 5 gives 17, clips 0 1
-		below the range comes in a step at a time: from -20 to 5 gives -17, clips 0 1
-		never further out: from -20 to -25 gives -20, clips 1 0
-	`) {
-		name, want, _ := strings.Cut(row, ": ")
-		var goal, action float32
-		rttest.Must(fmt.Sscanf(want, "from %g to %g", &goal, &action))(t)
-		g := testGate()
-		got := g.Pass(0, goal, action, goal)
-		rttest.Want(t, fmt.Sprintf("from %v to %v gives %v, clips %d %d", goal, action, got, g.RangeClips, g.StepClips),
-			want, "%s", name)
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, tt := range []struct {
+		name          string
+		goal, action  float32
+		want          float32
+		ranged, steps uint64
+	}{
+		{"inside both limits passes", 0, 2, 2, 0, 0},
+		{"too fast moves one step", 0, 9, 3, 0, 1},
+		{"too fast the other way moves one step", 0, -9, -3, 0, 1},
+		{"exactly one step is not clipped", 0, 3, 3, 0, 0},
+		{"out of range stops at the range", 9, 11, 10, 1, 0},
+		{"not a number keeps the goal", 5, nan, 5, 1, 0},
+		{"infinite keeps the goal", 5, inf, 5, 1, 0},
+		{"outside the range stays there", 20, 30, 20, 1, 0},
+		{"outside the range comes in a step at a time", 20, 5, 17, 0, 1},
+		{"below the range comes in a step at a time", -20, 5, -17, 0, 1},
+		{"never further out", -20, -25, -20, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := testGate()
+			if got := g.Pass(0, tt.goal, tt.action, tt.goal); got != tt.want || g.RangeClips != tt.ranged ||
+				g.StepClips != tt.steps {
+				t.Errorf("Pass(%v, %v) = %v clips %d %d, want %v clips %d %d", tt.goal, tt.action, got, g.RangeClips,
+					g.StepClips, tt.want, tt.ranged, tt.steps)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -39,14 +38,4 @@ func Cases[T any](t testing.TB, path, section string) (cases []T) {
 		t.Fatalf("%s in %s: %d cases, %v", section, path, len(cases), err)
 	}
 	return cases
-}
-
-// Rows returns the lines of a test's table, without their indents, and leaves out empty lines and comments.
-func Rows(text string) (rows []string) {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
-			rows = append(rows, line)
-		}
-	}
-	return rows
 }

@@ -2,85 +2,105 @@ package packet
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"pgregory.net/rapid"
 )
 
-// cuts checks Cut on each line of the text. Brackets stand around the frame, whose values give the same frame
-// again. Where Cut finds no frame, a bar stands before the bytes that it keeps.
-func cuts(t *testing.T, f Format, params int, text string) {
-	t.Helper()
-	for _, row := range rttest.Rows(text) {
-		name, want, _ := strings.Cut(row, ": ")
-		in := bytesOf(t, want)
-		r, skipped, rest, ok := f.Cut(in, params)
-		got := fmt.Sprintf("%X|%X", in[:len(in)-len(rest)], rest)
-		if ok {
-			frame := f.Append(nil, r.ID, Instruction(r.Err), r.Params...)
-			if f == (Dynamixel2{}) {
-				frame = f.Append(nil, r.ID, status, append([]byte{r.Err}, r.Params...)...)
+func TestCut(t *testing.T) {
+	const good = "FF FF 01 04 00 10 08 E2"
+	for _, tt := range []struct {
+		name      string
+		in        string
+		params    int
+		wantFrame string
+		wantRest  string
+	}{
+		{"a whole reply", good, 2, good, ""},
+		{"any number of parameters", "FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", -1,
+			"FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", ""},
+		{"the next reply stays", good + "FF FF 02 04 00 20 08 D1", 2, good, "FF FF 02 04 00 20 08 D1"},
+		{"a fault does not hide data", "FF FF 01 04 20 10 08 C2", 2, "FF FF 01 04 20 10 08 C2", ""},
+		{"noise before", "00 FF 17" + good, 2, good, ""},
+		{"FF before the header", "FF" + good, 2, good, ""},
+		{"many FF before the header", "FF FF FF FF FF" + good, 2, good, ""},
+		{"a torn reply before", "FF FF 01 04 00 10" + good, 2, good, ""},
+		{"a lone header before", "FF FF" + good, 2, good, ""},
+		{"a wrong checksum before", "FF FF 01 04 00 10 08 E3" + good, 2, good, ""},
+		{"a damaged length does not swallow the next", "FF FF 01 F4 00 10 08 E2" + good, 2, good, ""},
+		{"FF FF in the data", "FF FF 01 04 00 FF FF FC", 2, "FF FF 01 04 00 FF FF FC", ""},
+		{"half a reply waits", "FF FF 01 04 00", 2, "", "FF FF 01 04 00"},
+		{"one byte waits", "FF", 2, "", "FF"},
+		{"the start of a header at the end waits", "12 34 FF FF", 2, "", "FF FF"},
+		{"noise alone leaves nothing", "01 02 03", 2, "", ""},
+		{"nothing", "", 2, "", ""},
+		{"an id that no servo has", "FF FF FE 04 00 10 08 E5", 2, "", ""},
+		{"an error byte that no servo sends", "FF FF 01 04 80 10 08 62", 2, "", ""},
+		{"another length than asked for", "FF FF 01 02 00 FC", 2, "", ""},
+		{"a length too short to be one", "FF FF 01 01 00 FD", -1, "", ""},
+		{"a frame inside one of another length", "FF FF 01 0A 00 FF FF 02 04 00 20 08 D1 F7" + good, 2, good, ""},
+		{"and behind it half of one", "FF FF 01 02 00 FC FF FF 01 04", 2, "", "FF FF 01 04"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := bytesOf(t, tt.in)
+			r, skipped, rest, ok := Feetech.Cut(in, tt.params)
+			var frame []byte
+			if ok {
+				frame = in[skipped : len(in)-len(rest)]
 			}
-			got = fmt.Sprintf("%X[%X]%X", in[:skipped], frame, rest)
-		}
-		if got != strings.ReplaceAll(want, " ", "") {
-			t.Errorf("%s: Cut with %d parameters finds %s, want %s", name, params, got, want)
-		}
+			if ok && (r.ID != frame[2] || r.Err != frame[4]) {
+				t.Errorf("reply %+v of % X", r, frame)
+			}
+			if !bytes.Equal(frame, bytesOf(t, tt.wantFrame)) || !bytes.Equal(rest, bytesOf(t, tt.wantRest)) {
+				t.Errorf("Cut(%s, %d) = % X, % X, want %s, %s", tt.in, tt.params, frame, rest, tt.wantFrame,
+					tt.wantRest)
+			}
+		})
 	}
 }
 
-func TestCut(t *testing.T) {
-	cuts(t, Feetech, 2, `
-		a whole reply: [FF FF 01 04 00 10 08 E2]
-		the next reply stays: [FF FF 01 04 00 10 08 E2] FF FF 02 04 00 20 08 D1
-		a fault does not hide data: [FF FF 01 04 20 10 08 C2]
-		noise before: 00 FF 17 [FF FF 01 04 00 10 08 E2]
-		FF before the header: FF [FF FF 01 04 00 10 08 E2]
-		many FF before the header: FF FF FF FF FF [FF FF 01 04 00 10 08 E2]
-		a torn reply before: FF FF 01 04 00 10 [FF FF 01 04 00 10 08 E2]
-		a lone header before: FF FF [FF FF 01 04 00 10 08 E2]
-		a wrong checksum before: FF FF 01 04 00 10 08 E3 [FF FF 01 04 00 10 08 E2]
-		a damaged length does not swallow the next: FF FF 01 F4 00 10 08 E2 [FF FF 01 04 00 10 08 E2]
-		FF FF in the data: [FF FF 01 04 00 FF FF FC]
-		half a reply waits: | FF FF 01 04 00
-		one byte waits: | FF
-		the start of a header at the end waits: 12 34 | FF FF
-		noise alone leaves nothing: 01 02 03 |
-		nothing: |
-		an id that no servo has: FF FF FE 04 00 10 08 E5 |
-		an error byte that no servo sends: FF FF 01 04 80 10 08 62 |
-		another length than asked for: FF FF 01 02 00 FC |
-		a frame inside one of another length: FF FF 01 0A 00 FF FF 02 04 00 20 08 D1 F7 [FF FF 01 04 00 10 08 E2]
-		and half of one after it: FF FF 01 02 00 FC | FF FF 01 04
-		an acknowledgement is no answer to a read: FF FF 01 02 08 F4 |
-	`)
-	cuts(t, Feetech, -1, `
-		any number of parameters: [FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD]
-		a length too short to be one: FF FF 01 01 00 FD |
-	`)
-	cuts(t, Dynamixel1, 2, `
-		a refusal without data: [FF FF 01 02 08 F4]
-		an overload alone is no answer to a read: FF FF 01 02 20 DC |
-		a refusal with other data than were asked for: FF FF 01 03 08 00 F3 |
-	`)
-	cuts(t, Dynamixel2{}, 4, `
-		a whole reply: [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		noise before: 00 FF FF FD [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		a torn reply before: FF FF FD 00 01 08 00 55 00 10 [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		a header inside a header: FF FF FD 00 FF FF FD 00 [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		a wrong CRC before: FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 79 [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		a length from noise: FF FF FD 00 01 FF FF [FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78]
-		a refusal instead of data: [FF FF FD 00 01 04 00 55 07 B0 8C]
-		an acknowledgement instead of data: FF FF FD 00 01 04 00 55 00 A1 0C |
-		a request: FF FF FD 00 01 07 00 02 84 00 04 00 1D 15 |
-		half a reply waits: | FF FF FD 00 01 08 00 55
-		the start of a header waits: 12 | FF FF
-		a broadcast status: FF FF FD 00 FE 08 00 55 00 10 08 00 00 1A 78 |
-	`)
+func TestPlainRefusals(t *testing.T) {
+	in := bytesOf(t, "FF FF 01 02 08 F4")
+	if r, _, _, ok := Dynamixel1.Cut(in, 2); !ok || !Dynamixel1.Refused(r.Err) {
+		t.Errorf("a refusal without data: %+v, %v, want it cut", r, ok)
+	}
+	if _, _, _, ok := Feetech.Cut(in, 2); ok {
+		t.Error("Feetech does not refuse: an acknowledgement is no answer to a read")
+	}
+	if _, _, _, ok := Dynamixel1.Cut(bytesOf(t, "FF FF 01 02 20 DC"), 2); ok {
+		t.Error("an overload alone is no answer to a read")
+	}
+}
+
+func TestDynamixelCut(t *testing.T) {
+	const good = "FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78"
+	for _, tt := range []struct {
+		name    string
+		in      string
+		ok      bool
+		skipped int
+		rest    int
+	}{
+		{"a whole reply", good, true, 0, 0},
+		{"noise before", "00 FF FF FD" + good, true, 4, 0},
+		{"a torn reply before", "FF FF FD 00 01 08 00 55 00 10" + good, true, 10, 0},
+		{"a header inside a header", "FF FF FD 00 FF FF FD 00" + good, true, 8, 0},
+		{"a damaged CRC before", "FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 79" + good, true, 15, 0},
+		{"a length from noise", "FF FF FD 00 01 FF FF" + good, true, 7, 0},
+		{"a refusal instead of data", "FF FF FD 00 01 04 00 55 07 B0 8C", true, 0, 0},
+		{"an acknowledgement instead of data", "FF FF FD 00 01 04 00 55 00 A1 0C", false, 11, 0},
+		{"a request", "FF FF FD 00 01 07 00 02 84 00 04 00 1D 15", false, 14, 0},
+		{"half a reply waits", "FF FF FD 00 01 08 00 55", false, 0, 8},
+		{"the start of a header waits", "12 FF FF", false, 1, 2},
+		{"a broadcast status", "FF FF FD 00 FE 08 00 55 00 10 08 00 00 1A 78", false, 15, 0},
+	} {
+		r, skipped, rest, ok := Dynamixel2{}.Cut(bytesOf(t, tt.in), 4)
+		if ok != tt.ok || ok && skipped != tt.skipped || len(rest) != tt.rest {
+			t.Errorf("%s: %+v, ok %v, skipped %d, rest % X", tt.name, r, ok, skipped, rest)
+		}
+	}
 }
 
 // Property: a frame with any data has no second header inside, and Cut returns the data that were

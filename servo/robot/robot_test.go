@@ -1,7 +1,6 @@
 package robot
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -57,29 +56,37 @@ func TestDataTypesAreLeRobots(t *testing.T) {
 //
 // Source: LeRobot 0.4.4, configure of SOFollower, KochFollower and OmxFollower.
 func TestSettingsAreLeRobots(t *testing.T) {
-	for motor, want := range map[string]string{
-		"so101 elbow_flex": "Acceleration=254 D_Coefficient=32 I_Coefficient=0 Maximum_Acceleration=254 " +
-			"Operating_Mode=0 P_Coefficient=16 Return_Delay_Time=0",
-		"so100 gripper": "Acceleration=254 D_Coefficient=32 I_Coefficient=0 Max_Torque_Limit=500 " +
-			"Maximum_Acceleration=254 Operating_Mode=0 Overload_Torque=25 P_Coefficient=16 Protection_Current=250 " +
-			"Return_Delay_Time=0 Torque_Limit=500",
-		"koch shoulder_pan": "Operating_Mode=4 Return_Delay_Time=0",
-		"koch elbow_flex": "Operating_Mode=4 Position_D_Gain=600 Position_I_Gain=0 Position_P_Gain=1500 " +
-			"Return_Delay_Time=0",
-		"koch gripper": "Operating_Mode=5 Return_Delay_Time=0",
-		"omx elbow_flex": "Operating_Mode=4 Position_D_Gain=600 Position_I_Gain=0 Position_P_Gain=1500 " +
-			"Return_Delay_Time=0",
-		"omx_leader gripper": "Current_Limit=100 Drive_Mode=1 Goal_Current=100 Operating_Mode=5 Return_Delay_Time=0",
+	for _, tt := range []struct {
+		robot, motor string
+		want         map[string]int
+	}{
+		{"so101", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Maximum_Acceleration": 254, "Acceleration": 254,
+			"Operating_Mode": 0, "P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32}},
+		{"so100", "gripper", map[string]int{"Return_Delay_Time": 0, "Maximum_Acceleration": 254, "Acceleration": 254,
+			"Operating_Mode": 0, "P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32,
+			"Max_Torque_Limit": 500, "Torque_Limit": 500, "Protection_Current": 250, "Overload_Torque": 25}},
+		{"koch", "shoulder_pan", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4}},
+		{"koch", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500,
+			"Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"koch", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5}},
+		{"omx", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500,
+			"Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"omx_leader", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5, "Drive_Mode": 1,
+			"Current_Limit": 100, "Goal_Current": 100}},
 	} {
-		name, motor, _ := strings.Cut(motor, " ")
-		r := rttest.Must(ByName(name))(t)
-		i := slices.IndexFunc(r.Motors, func(m Motor) bool { return m.Name == motor })
-		var got []string
-		for _, s := range r.Motors[i].Settings {
-			got = append(got, fmt.Sprintf("%s=%d", s.Register, s.Value))
+		r := rttest.Must(ByName(tt.robot))(t)
+		for _, m := range r.Motors {
+			if m.Name != tt.motor {
+				continue
+			}
+			got := map[string]int{}
+			for _, s := range m.Settings {
+				got[string(s.Register)] = s.Value
+			}
+			if !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%s %s: %v, want %v", tt.robot, tt.motor, got, tt.want)
+			}
 		}
-		slices.Sort(got)
-		rttest.Equal(t, got, strings.Fields(want), "%s %s", name, motor)
 	}
 }
 
@@ -128,68 +135,75 @@ func TestFileSaysMore(t *testing.T) {
 }
 
 func TestBadDescriptions(t *testing.T) {
-	for _, row := range rttest.Rows(`
-		unknown key | baud: | bauds: | bauds
-		unknown model | model: sts3215, norm: degrees | model: sts9999, norm: degrees | sts9999
-		two protocols | model: sts3215, norm: degrees | model: xl430-w250, norm: degrees | one protocol
-		id twice | id: 2 | id: 1 | id 1
-		id too high | id: 2 | id: 253 | 253
-		name twice | name: b | name: a | twice
-		name with a dot | name: b | name: b.pos | word
-		name for a terminal | name: b | name: "b\e[2J" | word
-		arm's name for a terminal | name: pair | name: "pair\e[2J" | words
-		folder for a terminal | calibration: [pair] | calibration: ["pair\e[2J"] | folder
-		unknown unit | norm: degrees | norm: radians | radians
-		another unit for all | baud: | norm: range_0_100\nbaud: | in degrees
-		no speed | norm: degrees, max_velocity: 10 | norm: degrees | max_velocity
-		a typing error in a speed | max_velocity: 10 | max_velocity: 1e5 | up to 1e4
-		no motors | motors: | rename: {}\nmotors: []\nxx: | xx
-		unknown register | Return_Delay_Time: 0} | Return_Delay: 0} | Return_Delay
-		register that the model lacks | Return_Delay_Time: 0} | Position_P_Gain: 0} | no Position_P_Gain
-		register by two spellings | _Time: 0} | _Time: 0, return_delay_time: 5} | Return_Delay_Time occurs twice
-		a trigger that is no number | norm: degrees | norm: degrees, trigger: .nan | trigger: got NaN
-		register that is read | Return_Delay_Time: 0} | Present_Position: 0} | no Present_Position
-		register that bricks | Return_Delay_Time: 0} | Phase: 0} | Phase is no setting
-		value too large | Return_Delay_Time: 0} | Return_Delay_Time: 300} | 300
-		value that is no number | Return_Delay_Time: 0} | Return_Delay_Time: x} | whole number
-		reaction | baud: | safety: {overload: pray}\nbaud: | pray
-		share with a unit | baud: | safety: {slew: 0.5s}\nbaud: | 0.5s
-		folder with a path | calibration: [pair] | calibration: [../pair] | folder
-		renamed to another | baud: | rename: {joints: {a: b}}\nbaud: | two joints
-		renamed to two | baud: | rename: {joints: {a: "x,y"}}\nbaud: | x,y
-		renamed for a terminal | baud: | rename: {cameras: {a: "\e[2J"}}\nbaud: | words
-		a joint that turns | Return_Delay_Time: 0} | Operating_Mode: 1} | may turn without an end; want one of [0]
-		steps of two counts | Return_Delay_Time: 0} | Angular_Resolution: 2} | 4096 to a turn
-		crossed | Return_Delay_Time: 0 | Min_Voltage_Limit: 140, Max_Voltage_Limit: 40 | below Min_Voltage_Limit, 140
-		renamed unknown | baud: | rename: {joints: {c: d}}\nbaud: | c: "d"
-		like nobody | baud: | like: r2d2\nbaud: | r2d2
-		like a likeness | baud: | like: so100\nbaud: | so101
-		limits | norm: degrees | norm: degrees, limits: [5, 1] | limits
-		kind | baud: | kind: boss\nbaud: | boss
-		norm of all | baud: | norm: radians\nbaud: | radians
-		baud | 1000000 | 12 | 12
-		temperature bound that is no number | baud: | safety: {overheat_act: hot}\nbaud: | whole degrees
-		temperature bound with a fraction | baud: | safety: {overheat_act: 60.5}\nbaud: | whole degrees
-		temperature bound of a kettle | baud: | safety: {overheat_warn: 121}\nbaud: | 30 to 120
-		temperature bound of a fridge | baud: | safety: {overheat_warn: 29}\nbaud: | 30 to 120
-		warned too late of heat | baud: | safety: {overheat_warn: 65, overheat_act: 65}\nbaud: | lower temperature
-		voltage bound finer than is measured | baud: | safety: {undervoltage_act: 6.25}\nbaud: | one decimal
-		voltage bound that is no number | baud: | safety: {undervoltage_act: nan}\nbaud: | volts
-		voltage bound of the mains | baud: | safety: {undervoltage_warn: 230}\nbaud: | 3 to 60
-		warned too late of supply | baud: | safety: {undervoltage_warn: 6, undervoltage_act: 6}\nbaud: | higher voltage
-		warned after its act | norm: degrees | norm: degrees, safety: {overheat_act: 50, overheat_warn: 55} | "a"
-		heat without a reaction | baud: | safety: {overheat: ignore, overheat_act: 65}\nbaud: | nothing would happen
-		supply without a reaction | baud: | safety: {voltage: ignore, undervoltage_act: 6}\nbaud: | nothing would happen
-		a motor's own reaction | norm: degrees | norm: degrees, safety: {overheat: limp} | the robot's
-	`) {
-		cells := strings.Split(row, " | ")
-		t.Run(cells[0], func(t *testing.T) {
-			text := strings.Replace(small, cells[1], strings.ReplaceAll(cells[2], `\n`, "\n"), 1)
+	for _, tt := range []struct{ name, from, to, says string }{
+		{"unknown key", "baud:", "bauds:", "bauds"},
+		{"unknown model", "model: sts3215, norm: degrees", "model: sts9999, norm: degrees", "sts9999"},
+		{"two protocols", "model: sts3215, norm: degrees", "model: xl430-w250, norm: degrees", "one protocol"},
+		{"id twice", "id: 2", "id: 1", "id 1"},
+		{"id too high", "id: 2", "id: 253", "253"},
+		{"name twice", "name: b", "name: a", "twice"},
+		{"name with a dot", "name: b", "name: b.pos", "word"},
+		{"name for a terminal", "name: b", "name: \"b\\e[2J\"", "word"},
+		{"arm's name for a terminal", "name: pair", "name: \"pair\\e[2J\"", "words"},
+		{"folder for a terminal", "calibration: [pair]", "calibration: [\"pair\\e[2J\"]", "folder"},
+		{"unknown unit", "norm: degrees", "norm: radians", "radians"},
+		{"another unit for all", "baud:", "norm: range_0_100\nbaud:", "in degrees"},
+		{"no speed", "norm: degrees, max_velocity: 10", "norm: degrees", "max_velocity"},
+		{"a typing error in a speed", "max_velocity: 10", "max_velocity: 1e5", "up to 1e4"},
+		{"no motors", "motors:", "rename: {}\nmotors: []\nxx:", "xx"},
+		{"unknown register", "Return_Delay_Time: 0}", "Return_Delay: 0}", "Return_Delay"},
+		{"register that the model lacks", "Return_Delay_Time: 0}", "Position_P_Gain: 0}", "no Position_P_Gain"},
+		{"register by two spellings", "Return_Delay_Time: 0}", "Return_Delay_Time: 0, return_delay_time: 5}",
+			"Return_Delay_Time occurs twice"},
+		{"a trigger that is no number", "norm: degrees", "norm: degrees, trigger: .nan", "trigger: got NaN"},
+		{"register that is read", "Return_Delay_Time: 0}", "Present_Position: 0}", "no Present_Position"},
+		{"register that bricks", "Return_Delay_Time: 0}", "Phase: 0}", "Phase is no setting"},
+		{"value too large", "Return_Delay_Time: 0}", "Return_Delay_Time: 300}", "300"},
+		{"value that is no number", "Return_Delay_Time: 0}", "Return_Delay_Time: x}", "whole number"},
+		{"reaction", "baud:", "safety: {overload: pray}\nbaud:", "pray"},
+		{"share with a unit", "baud:", "safety: {slew: 0.5s}\nbaud:", "0.5s"},
+		{"folder with a path", "calibration: [pair]", "calibration: [../pair]", "folder"},
+		{"renamed to another", "baud:", "rename: {joints: {a: b}}\nbaud:", "two joints"},
+		{"renamed to two", "baud:", "rename: {joints: {a: \"x,y\"}}\nbaud:", "x,y"},
+		{"renamed for a terminal", "baud:", "rename: {cameras: {a: \"\\e[2J\"}}\nbaud:", "words"},
+		{"a joint that turns", "Return_Delay_Time: 0}", "Operating_Mode: 1}",
+			"may turn without an end; want one of [0]"},
+		{"steps of two counts", "Return_Delay_Time: 0}", "Angular_Resolution: 2}", "4096 to a turn"},
+		{"limits that cross", "Return_Delay_Time: 0}", "Min_Voltage_Limit: 140, Max_Voltage_Limit: 40}",
+			"Max_Voltage_Limit = 40: below Min_Voltage_Limit, 140"},
+		{"renamed unknown", "baud:", "rename: {joints: {c: d}}\nbaud:", "c: \"d\""},
+		{"like nobody", "baud:", "like: r2d2\nbaud:", "r2d2"},
+		{"like a likeness", "baud:", "like: so100\nbaud:", "so101"},
+		{"limits", "norm: degrees", "norm: degrees, limits: [5, 1]", "limits"},
+		{"kind", "baud:", "kind: boss\nbaud:", "boss"},
+		{"norm of all", "baud:", "norm: radians\nbaud:", "radians"},
+		{"baud", "1000000", "12", "12"},
+		{"temperature bound that is no number", "baud:", "safety: {overheat_act: hot}\nbaud:", "whole degrees"},
+		{"temperature bound with a fraction", "baud:", "safety: {overheat_act: 60.5}\nbaud:", "whole degrees"},
+		{"temperature bound of a kettle", "baud:", "safety: {overheat_warn: 121}\nbaud:", "30 to 120"},
+		{"temperature bound of a fridge", "baud:", "safety: {overheat_warn: 29}\nbaud:", "30 to 120"},
+		{"warned too late of heat", "baud:", "safety: {overheat_warn: 65, overheat_act: 65}\nbaud:",
+			"lower temperature"},
+		{"voltage bound finer than is measured", "baud:", "safety: {undervoltage_act: 6.25}\nbaud:", "one decimal"},
+		{"voltage bound that is no number", "baud:", "safety: {undervoltage_act: nan}\nbaud:", "volts"},
+		{"voltage bound of the mains", "baud:", "safety: {undervoltage_warn: 230}\nbaud:", "3 to 60"},
+		{"warned too late of the supply", "baud:", "safety: {undervoltage_warn: 6.2, undervoltage_act: 6.2}\nbaud:",
+			"higher voltage"},
+		{"a motor warned later than it acts", "norm: degrees",
+			"norm: degrees, safety: {overheat_act: 50, overheat_warn: 55}", "\"a\""},
+		{"heat bound without a reaction", "baud:", "safety: {overheat: ignore, overheat_act: 65}\nbaud:",
+			"nothing would happen"},
+		{"supply bound without a reaction", "baud:", "safety: {voltage: ignore, undervoltage_act: 6}\nbaud:",
+			"nothing would happen"},
+		{"a motor's own reaction", "norm: degrees", "norm: degrees, safety: {overheat: limp}", "the robot's"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(small, tt.from, tt.to, 1)
 			if text == small {
 				t.Fatal("the test changes nothing")
 			}
 			err := rttest.Err(Parse("x.yaml", []byte(text)))
-			rttest.FailsAs(t, err, ErrInvalid, cells[3])
+			rttest.FailsAs(t, err, ErrInvalid, tt.says)
 			rttest.Want(t, rttest.Says(err, "\n"), false, "more than one line")
 		})
 	}

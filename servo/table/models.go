@@ -22,7 +22,7 @@ var models = []*Model{
 		Protocol:   Dynamixel1,
 		Resolution: 1024,
 		Span:       300,
-	}, "ax"),
+	}, axRows),
 }
 
 // sms returns a Feetech model with a magnetic encoder; Present = Actual - Homing_Offset.
@@ -35,15 +35,16 @@ func sms(name string, number int) *Model {
 		Span:       360,
 		Offset:     -1,
 		CurrentMA:  6.5,
-	}, "sms")
+	}, smsRows)
 }
 
 // x returns an X series model; Present = Actual + Homing_Offset. A model without a current sensor has a currentMA of 0.
 // The models of size 330 have no Acceleration_Limit, nor does newer firmware of the other models.
 func x(name string, number int, currentMA float64) *Model {
-	without := []Register{AccelerationLimit, PresentLoad}
+	rows, without := xRows, []Register{AccelerationLimit}
 	if currentMA == 0 {
-		without = []Register{AccelerationLimit, PresentCurrent, CurrentLimit, GoalCurrent}
+		rows = append([]Row{loadRow}, xRows...)
+		without = append(without, PresentCurrent, CurrentLimit, GoalCurrent)
 	}
 	return newModel(Model{
 		Name:       name,
@@ -53,5 +54,5 @@ func x(name string, number int, currentMA float64) *Model {
 		Span:       360,
 		Offset:     1,
 		CurrentMA:  currentMA,
-	}, "x", without...)
+	}, rows, without...)
 }

@@ -2,8 +2,8 @@ package table
 
 import "strings"
 
-// Register is a register's name in LeRobot's spelling. A register that only settings use has no
-// constant. A read-only register that no code uses is not in registers.txt.
+// Register is a register's name in LeRobot's spelling. A register that only settings use is a
+// literal in the lists of rows. A read-only register that no code uses is left out.
 type Register string
 
 const (
@@ -77,17 +77,3 @@ func RegisterByName(name string) (Register, bool) {
 	}
 	return "", false
 }
-
-// Values of Operating_Mode of the X series.
-const (
-	ModePosition         = 3
-	ModeExtendedPosition = 4
-	ModeCurrentPosition  = 5
-)
-
-// Values of Feetech's registers with a meaning of their own.
-const (
-	PhaseMultiTurn = 0x10 // bit 4 of Phase: positions count turns instead of 0 to 4095
-	ModeVelocity   = 1    // Operating_Mode of a wheel
-	FactoryBlock   = 80   // first address at which some Feetech firmware ignores writes
-)

@@ -2,15 +2,14 @@
 // their addresses and the encoding of their values.
 //
 // A Register is LeRobot's name of a register, the same for all models. A Row is the address and
-// form of a register in one model. A new model needs an entry in models, a new section of registers.txt
-// when no existing section fits, and a line in models.txt of sim/servosim, which simulates it.
+// form of a register in one model. A new model needs an entry in models, a new list of rows when no
+// existing list fits, and an entry in sim/servosim (feetech.go, dynamixel.go), which simulates it.
 //
 // Sources: Feetech memory tables (STS3215), ROBOTIS e-manual (X series, AX-12A), LeRobot
 // motors/feetech/tables.py and motors/dynamixel/tables.py.
 package table
 
 import (
-	_ "embed" // registers.txt
 	"fmt"
 	"slices"
 	"strings"
@@ -34,12 +33,12 @@ func (p Protocol) SyncRead() bool { return p != Dynamixel1 }
 
 // Area is the memory of a register, which decides the cost of a write: EEPROM wears out after some
 // 10,000 to 100,000 writes, and a write stalls the servo for milliseconds.
-type Area string
+type Area uint8
 
 const (
-	RAM      Area = "RAM"
-	EEPROM   Area = "EEPROM"
-	ReadOnly Area = "ReadOnly"
+	RAM Area = iota
+	EEPROM
+	ReadOnly
 )
 
 // Sign is a register's encoding of negative values: unsigned, two's complement, or a magnitude with
@@ -72,33 +71,10 @@ type Model struct {
 	rows       map[Register]Row
 }
 
-//go:embed registers.txt
-var registers string
-
-// tables holds the rows of registers.txt by section. A malformed row is a panic at the start of the program.
-var tables = func() map[string][]Row {
-	all, section := map[string][]Row{}, ""
-	for line := range strings.Lines(registers) {
-		switch words := strings.Fields(line); {
-		case len(words) == 0 || words[0] == "#":
-		case words[0] == "=":
-			section = words[1]
-		default:
-			var r Row
-			if _, err := fmt.Sscan(line, &r.Register, &r.Addr, &r.Size, &r.Area, &r.Sign); err != nil {
-				panic("table: " + line + err.Error())
-			}
-			all[section] = append(all[section], r)
-		}
-	}
-	return all
-}()
-
-// newModel returns m with the rows of a section, except those of the registers in without. It panics on a row that
-// occurs twice.
-func newModel(m Model, section string, without ...Register) *Model {
-	m.rows = make(map[Register]Row, len(tables[section]))
-	for _, r := range tables[section] {
+// newModel returns m with rows, except those of the registers in without. It panics on a row that occurs twice.
+func newModel(m Model, rows []Row, without ...Register) *Model {
+	m.rows = make(map[Register]Row, len(rows))
+	for _, r := range rows {
 		if slices.Contains(without, r.Register) {
 			continue
 		}

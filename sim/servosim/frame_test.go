@@ -2,33 +2,38 @@ package servosim
 
 import (
 	"bytes"
-	"encoding/hex"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCutResynchronises(t *testing.T) {
-	for _, row := range rttest.Rows(`
-		a frame: FFFF060201F6 => id 6, instruction 1, used 6, true false
-		a frame and more: FFFF060201F6FF => id 6, instruction 1, used 6, true false
-		one FF too many: FFFFFF060201F6 => id 6, instruction 1, used 7, true false
-		noise: FF00FFFF060201F6 => id 6, instruction 1, used 8, true false
-		a wrong checksum costs one byte: FFFF060201F7 => id 6, instruction 0, used 1, false true
-		not complete: FFFF060201 => id 0, instruction 0, used 0, false false
-		only noise: 010203 => id 0, instruction 0, used 3, false false
-		noise and a beginning: 0102FF => id 0, instruction 0, used 2, false false
-		a length of nothing: FFFF060101F7 => id 0, instruction 0, used 6, false false
-		a length beyond the limit: FFFF06FB0101 => id 0, instruction 0, used 6, false false
-		nothing:  => id 0, instruction 0, used 0, false false
-	`) {
-		name, rest, _ := strings.Cut(row, ": ")
-		in, want, _ := strings.Cut(rest, " => ")
-		r, used, ok, bad := cut(rttest.Must(hex.DecodeString(in))(t))
-		got := fmt.Sprintf("id %d, instruction %d, used %d, %v %v", r.id, r.inst, used, ok, bad)
-		rttest.Want(t, got, want, "%s", name)
+	for _, tt := range []struct {
+		name     string
+		in       []byte
+		id, inst uint8
+		used     int
+		ok, bad  bool
+	}{
+		{"a frame", []byte{0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 6, true, false},
+		{"a frame and more", []byte{0xFF, 0xFF, 6, 2, 1, 0xF6, 0xFF}, 6, 1, 6, true, false},
+		{"one FF too many", []byte{0xFF, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 7, true, false},
+		{"noise", []byte{0xFF, 0, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 8, true, false},
+		{"a wrong checksum costs one byte", []byte{0xFF, 0xFF, 6, 2, 1, 0xF7}, 6, 0, 1, false, true},
+		{"not complete", []byte{0xFF, 0xFF, 6, 2, 1}, 0, 0, 0, false, false},
+		{"only noise", []byte{1, 2, 3}, 0, 0, 3, false, false},
+		{"noise and a beginning", []byte{1, 2, 0xFF}, 0, 0, 2, false, false},
+		{"a length of nothing", []byte{0xFF, 0xFF, 6, 1, 1, 0xF7}, 0, 0, 6, false, false},
+		{"a length beyond the limit", []byte{0xFF, 0xFF, 6, 251, 1, 1}, 0, 0, 6, false, false},
+		{"nothing", nil, 0, 0, 0, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, used, ok, bad := cut(tt.in)
+			if r.id != tt.id || r.inst != tt.inst || used != tt.used || ok != tt.ok || bad != tt.bad {
+				t.Errorf("cut(% X) = id %d, instruction %d, used %d, %v, %v, want %d, %d, %d, %v, %v",
+					tt.in, r.id, r.inst, used, ok, bad, tt.id, tt.inst, tt.used, tt.ok, tt.bad)
+			}
+		})
 	}
 }
 

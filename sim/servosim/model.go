@@ -1,7 +1,6 @@
 package servosim
 
 import (
-	_ "embed" // registers.txt, models.txt
 	"fmt"
 	"slices"
 	"strings"
@@ -36,6 +35,13 @@ type register struct {
 //rt:noalloc
 func (r *register) fixed() bool { return r.lo > r.hi }
 
+// constant is a register that no client can write.
+type constant struct {
+	addr  uint16
+	size  uint8
+	value int64 // factory value; most of these registers hold measurements later
+}
+
 // addresses holds the addresses of the registers that the simulator itself uses. The constant none
 // marks a register that the series lacks.
 type addresses struct {
@@ -61,6 +67,7 @@ type table struct {
 	at       addresses
 	windows  []window // indirect addresses
 	rows     []register
+	readOnly []constant     // the registers that no client can write; indexed adds them to rows
 	index    [memSize]uint8 // for each byte of memory: 1 + the index of its row; 0: no row
 }
 
@@ -82,63 +89,33 @@ type model struct {
 	motor   motor.Motor
 }
 
+// dc returns a motor; the units are motor.Motor's.
+func dc(volts, kt, ohm, inertia, coulomb, viscous, stall float64) motor.Motor {
+	return motor.Motor{
+		Volts:   volts,
+		KT:      kt,
+		Ohm:     ohm,
+		Inertia: inertia,
+		Coulomb: coulomb,
+		Viscous: viscous,
+		Stall:   stall,
+	}
+}
+
 type setting struct {
 	addr  int
 	value int64
 }
 
-//go:embed registers.txt
-var registers string
-
-// fill appends the rows and the rates of a section of registers.txt to t, and sets the addresses that it names.
-func (t *table) fill(section string) {
-	at, in := map[string]int{}, ""
-	for line := range strings.Lines(registers) {
-		switch words := strings.Fields(line); {
-		case len(words) == 0 || words[0] == "#":
-		case words[0] == "=":
-			in = words[1]
-		case in != section:
-		case words[0] == "baud":
-			var b baud
-			scan(strings.TrimPrefix(line, "baud"), &b.code, &b.rate)
-			t.bauds = append(t.bauds, b)
-		default:
-			var r register
-			scan(line, &r.addr, &r.size, &r.factory, &r.lo, &r.hi)
-			t.rows = append(t.rows, r)
-			if len(words) > 5 {
-				at[words[5]] = int(r.addr)
-			}
-		}
+func indexed(t table) *table {
+	for _, c := range t.readOnly {
+		t.rows = append(t.rows, register{
+			addr:    c.addr,
+			size:    c.size,
+			factory: c.value,
+			lo:      1,
+		})
 	}
-	a := &t.at
-	for name, to := range map[string]*int{
-		"model": &a.model, "id": &a.id, "baud": &a.baud, "return_delay": &a.returnDelay, "return_level": &a.returnLevel,
-		"min_limit": &a.minLimit, "max_limit": &a.maxLimit, "offset": &a.offset, "mode": &a.mode,
-		"max_temperature": &a.maxTemperature, "max_voltage": &a.maxVoltage, "min_voltage": &a.minVoltage,
-		"torque": &a.torque, "goal": &a.goal, "torque_limit": &a.torqueLimit, "lock": &a.lock, "present": &a.present,
-		"velocity": &a.velocity, "load": &a.load, "voltage": &a.voltage, "temperature": &a.temperature,
-		"registered": &a.registered, "moving": &a.moving,
-	} {
-		addr, has := at[name]
-		if !has {
-			addr = none
-		}
-		*to = addr
-	}
-}
-
-// scan reads the words of an embedded line. It panics on a malformed line, at the start of the program.
-func scan(line string, to ...any) {
-	if _, err := fmt.Sscan(line, to...); err != nil {
-		panic("servosim: " + line + err.Error())
-	}
-}
-
-// indexed returns t with the rows and the rates of a section of registers.txt.
-func indexed(section string, t table) *table {
-	t.fill(section)
 	slices.SortFunc(t.rows, func(a, b register) int { return int(a.addr) - int(b.addr) })
 	for i, r := range t.rows {
 		for a := int(r.addr); a < int(r.addr)+int(r.size); a++ {
@@ -186,31 +163,7 @@ func (t *table) rates() (all []int) {
 	return all
 }
 
-//go:embed models.txt
-var modelLines string
-
-// models are the lines of models.txt.
-var models = func() (all []model) {
-	tables := map[string]*table{"sts": stsTable, "x": xTable, "x330": x330Table, "ax": axTable}
-	for line := range strings.Lines(modelLines) {
-		if line[0] == '#' {
-			continue
-		}
-		var m model
-		var memory string
-		o := &m.motor
-		scan(line, &m.name, &m.number, &memory, &m.amp, &o.Volts, &o.KT, &o.Ohm, &o.Inertia, &o.Coulomb, &o.Viscous,
-			&o.Stall)
-		m.table = tables[memory]
-		for _, other := range strings.Fields(line)[11:] {
-			var s setting
-			scan(strings.Replace(other, "=", " ", 1), &s.addr, &s.value)
-			m.factory = append(m.factory, s)
-		}
-		all = append(all, m)
-	}
-	return all
-}()
+var models = slices.Concat(feetechModels, dynamixelModels)
 
 // Models returns the names of all models, in LeRobot's spelling where LeRobot has the model.
 func Models() (names []string) {

@@ -123,11 +123,14 @@ func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, strin
 	CheckSays(t, stderr, r.Says)
 }
 
-// Refusals returns the refusals of a text whose lines are ARGS => CODE SAYS, or a comment. A line without arguments
-// starts with =>, and SAYS may be missing. It panics on other lines.
+// Refusals returns the refusals of a text whose lines are ARGS => CODE SAYS, or a comment. It panics on other lines.
 func Refusals(text string) (list []Refusal) {
-	for _, line := range rttest.Rows(text) {
-		args, want, _ := strings.Cut(line, "=> ")
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "//") {
+			continue
+		}
+		args, want, _ := strings.Cut(line, " => ")
 		code, says, _ := strings.Cut(want, " ")
 		list = append(list, Refusal{args, rttest.OrPanic(strconv.Atoi(code)), says})
 	}

@@ -1,6 +1,7 @@
 package ndarray
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -33,27 +34,16 @@ type Map map[string]any
 // Parse reads one MessagePack value, in which maps with the marks of openpi or GR00T are arrays. Byte strings and the
 // data of arrays are parts of b. Extensions, keys that are no text, and bytes after the value are refused. Errors wrap
 // ErrFormat and name the place in the message.
-func Parse(b []byte) (_ any, err error) {
+func Parse(b []byte) (any, error) {
 	r := reader{b: b}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%w: %s%w", ErrFormat, r.place(), err)
-		}
-	}()
-	defer Catch(&err)
-	v := r.value(0)
-	if len(r.b) > 0 {
-		fail("%d bytes are left after the value", len(r.b))
+	v, err := r.value(0)
+	if err == nil && len(r.b) > 0 {
+		err = fmt.Errorf("%d bytes are left after the value", len(r.b))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s%w", ErrFormat, r.place(), err)
 	}
 	return v, nil
-}
-
-func fail(format string, args ...any) { Fail(fmt.Errorf(format, args...)) }
-
-func check(err error) {
-	if err != nil {
-		Fail(err)
-	}
 }
 
 // ParseMap is Parse for a message that has to be a map.
@@ -83,11 +73,10 @@ func (r *reader) place() string {
 	return fmt.Sprintf("key %.80q: ", strings.Join(r.path, "/"))
 }
 
-func (r *reader) value(depth int) (v any) {
+func (r *reader) value(depth int) (v any, err error) {
 	if depth > maxDepth {
-		fail("more than %d values within each other", maxDepth)
+		return nil, fmt.Errorf("more than %d values within each other", maxDepth)
 	}
-	var err error
 	switch kind := msgp.NextType(r.b); kind {
 	case msgp.MapType:
 		return r.mapping(depth)
@@ -98,7 +87,7 @@ func (r *reader) value(depth int) (v any) {
 	case msgp.StrType:
 		var text string
 		if text, r.b, err = msgp.ReadStringBytes(r.b); !utf8.ValidString(text) {
-			fail("a text is not UTF-8")
+			err = errors.New("a text is not UTF-8")
 		}
 		v = text
 	case msgp.BoolType:
@@ -112,108 +101,131 @@ func (r *reader) value(depth int) (v any) {
 	case msgp.NilType:
 		r.b, err = msgp.ReadNilBytes(r.b)
 	default:
-		fail("a value of the type %s, which is not read", kind)
+		err = fmt.Errorf("a value of the type %s, which is not read", kind)
 	}
-	check(err)
-	return v
+	return v, err
 }
 
-// take counts the n items that a header announces, and returns n. It refuses them if the message then has more than
-// maxItems items.
-func (r *reader) take(n uint32, rest []byte, err error) uint32 {
-	check(err)
+// take counts n announced items. It refuses them if the message then has more than maxItems items.
+func (r *reader) take(n uint32) error {
 	if r.items += int(n); r.items > maxItems {
-		fail("more than %d items", maxItems)
+		return fmt.Errorf("more than %d items", maxItems)
+	}
+	return nil
+}
+
+func (r *reader) list(depth int) (any, error) {
+	n, rest, err := msgp.ReadArrayHeaderBytes(r.b)
+	if err == nil {
+		err = r.take(n)
+	}
+	if err != nil {
+		return nil, err
 	}
 	r.b = rest
-	return n
-}
-
-func (r *reader) list(depth int) any {
-	list := make([]any, r.take(msgp.ReadArrayHeaderBytes(r.b)))
+	list := make([]any, n)
 	for i := range list {
-		list[i] = r.value(depth + 1)
+		if list[i], err = r.value(depth + 1); err != nil {
+			return nil, err
+		}
 	}
-	return list
+	return list, nil
 }
 
-func (r *reader) mapping(depth int) any {
-	n := r.take(msgp.ReadMapHeaderBytes(r.b))
+func (r *reader) mapping(depth int) (any, error) {
+	n, rest, err := msgp.ReadMapHeaderBytes(r.b)
+	if err == nil {
+		err = r.take(n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.b = rest
 	m := make(Map, n)
 	for range n {
-		key := r.key()
+		key, err := r.key()
+		if err != nil {
+			return nil, err
+		}
 		if _, twice := m[key]; twice {
-			fail("key %.80q occurs twice", key)
+			return nil, fmt.Errorf("key %.80q occurs twice", key)
 		}
 		r.path = append(r.path, key)
-		m[key] = r.value(depth + 1)
+		if m[key], err = r.value(depth + 1); err != nil {
+			return nil, err
+		}
 		r.path = r.path[:len(r.path)-1]
 	}
 	return m.special()
 }
 
-func (r *reader) key() string {
-	read := msgp.ReadStringZC
+func (r *reader) key() (string, error) {
 	switch kind := msgp.NextType(r.b); kind {
-	case msgp.StrType:
-	case msgp.BinType:
-		read = msgp.ReadBytesZC
+	case msgp.StrType, msgp.BinType:
+		read := msgp.ReadStringZC
+		if kind == msgp.BinType {
+			read = msgp.ReadBytesZC
+		}
+		key, rest, err := read(r.b)
+		if len(key) > maxKey {
+			err = fmt.Errorf("a key of %d bytes, want at most %d", len(key), maxKey)
+		}
+		r.b = rest
+		return string(key), err
 	default:
-		fail("a key of the type %s, want text", kind)
+		return "", fmt.Errorf("a key of the type %s, want text", kind)
 	}
-	key, rest, err := read(r.b)
-	check(err)
-	if len(key) > maxKey {
-		fail("a key of %d bytes, want at most %d", len(key), maxKey)
-	}
-	r.b = rest
-	return string(key)
 }
 
 // special returns the array or number that m encodes. A map without the marks of arrays and numbers is returned as it
 // is.
-func (m Map) special() any {
+func (m Map) special() (any, error) {
 	if _, ok := m[openpiArray]; ok {
 		return m.openpi()
 	}
 	if _, ok := m[openpiScalar]; ok {
-		return m["data"]
+		return m["data"], nil
 	}
 	if _, ok := m[groot]; !ok {
-		return m
+		return m, nil
 	}
 	file, ok := m[grootNPY].([]byte)
 	if !ok {
-		fail("%s is %s, want bytes", grootNPY, Kind(m[grootNPY]))
+		return nil, fmt.Errorf("%s is %s, want bytes", grootNPY, Kind(m[grootNPY]))
 	}
 	a, err := parseNPY(file)
-	check(err)
-	return &a
+	if err != nil {
+		return nil, err
+	}
+	return &a, nil
 }
 
-func (m Map) openpi() *Array {
+func (m Map) openpi() (any, error) {
 	data, ok := m["data"].([]byte)
 	if !ok {
-		fail("the data of an array is %s, want bytes", Kind(m["data"]))
+		return nil, fmt.Errorf("the data of an array is %s, want bytes", Kind(m["data"]))
 	}
 	dtype, ok := m["dtype"].(string)
 	if !ok {
-		fail("the dtype of an array is %s, want text", Kind(m["dtype"]))
+		return nil, fmt.Errorf("the dtype of an array is %s, want text", Kind(m["dtype"]))
 	}
 	sides, ok := m["shape"].([]any)
 	if !ok || len(sides) > maxDims {
-		fail("the shape of an array is %s, want a list of at most %d", Kind(m["shape"]), maxDims)
+		return nil, fmt.Errorf("the shape of an array is %s, want a list of at most %d", Kind(m["shape"]), maxDims)
 	}
 	a := &Array{DType: dtype, Data: data, Shape: make([]int, len(sides))}
 	for i, side := range sides {
 		n, ok := Number(side)
 		if !ok || n < 0 || n > maxElements || n != math.Trunc(n) {
-			fail("a side of an array is %.40s, want a whole number to %d", fmt.Sprint(side), maxElements)
+			return nil, fmt.Errorf("a side of an array is %.40s, want a whole number to %d", fmt.Sprint(side),
+				maxElements)
 		}
 		a.Shape[i] = int(n)
 	}
-	check(a.check())
-	return a
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Number returns v as a number.

@@ -63,76 +63,83 @@ type dtype struct {
 	built bool
 }
 
-func newDtype(args []Value) Value {
+func newDtype(args []Value) (Value, error) {
 	if len(args) != 3 {
-		malformed("a dtype of %d arguments, want 3", len(args))
+		return nil, malformed("a dtype of %d arguments, want 3", len(args))
 	}
 	code, _ := args[0].(string)
 	if sizes[code] == 0 || code == "bf16" {
-		malformed("dtype %.20q, want a numeric one", code)
+		return nil, malformed("dtype %.20q, want a numeric one", code)
 	}
-	return &dtype{code: code}
+	return &dtype{code: code}, nil
 }
 
 // build sets the byte order from a state (3, order, None, None, None, -1, -1, flags). It refuses any order but
 // little-endian.
-func (d *dtype) build(state Value) {
+func (d *dtype) build(state Value) error {
 	t, ok := state.(*Tuple)
 	if !ok || len(t.Items) < 2 {
-		malformed("the state of a dtype is a %T", state)
+		return malformed("the state of a dtype is a %T", state)
 	}
 	order, _ := t.Items[1].(string)
 	if order != "<" && order != "|" && order != "=" {
-		malformed("dtype %s has byte order %.8q, want little-endian", d.code, order)
+		return malformed("dtype %s has byte order %.8q, want little-endian", d.code, order)
 	}
 	d.built = true
+	return nil
 }
 
 // ready returns the element type of a dtype. It refuses a dtype whose byte order was never set, except for elements of
 // one byte.
-func ready(v Value) string {
+func ready(v Value) (string, error) {
 	d, ok := v.(*dtype)
 	if !ok || !d.built && sizes[d.code] > 1 {
-		malformed("a %T, want a dtype with its byte order", v)
+		return "", malformed("a %T, want a dtype with its byte order", v)
 	}
-	return d.code
+	return d.code, nil
 }
 
 // newArray computes _reconstruct(ndarray, (0,), b"b"): an empty array, whose content a later BUILD opcode sets.
-func newArray(args []Value) Value {
+func newArray(args []Value) (Value, error) {
 	if len(args) != 3 {
-		malformed("_reconstruct of %d arguments, want 3", len(args))
+		return nil, malformed("_reconstruct of %d arguments, want 3", len(args))
 	}
 	if g, ok := args[0].(global); !ok || g.kind != arrayType {
-		malformed("_reconstruct of a %T, want numpy.ndarray", args[0])
+		return nil, malformed("_reconstruct of a %T, want numpy.ndarray", args[0])
 	}
-	return &Array{}
+	return &Array{}, nil
 }
 
 // content sets an array from a state (1, shape, dtype, is_fortran, data).
-func (d *decoder) content(a *Array, state Value) {
+func (d *decoder) content(a *Array, state Value) error {
 	t, ok := state.(*Tuple)
 	if !ok || len(t.Items) != 5 || a.Type != "" {
-		malformed("the state of an array is a %T, want one tuple of 5", state)
+		return malformed("the state of an array is a %T, want one tuple of 5", state)
 	}
-	dtype := ready(t.Items[2])
+	dtype, err := ready(t.Items[2])
+	if err != nil {
+		return err
+	}
 	fortran, _ := t.Items[3].(bool)
-	d.set(a, dtype, t.Items[1], t.Items[4], fortran)
+	return d.set(a, dtype, t.Items[1], t.Items[4], fortran)
 }
 
 // set checks that the data fits the shape, and stores both in a.
-func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) {
-	axes := dims(shape)
+func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) error {
+	axes, err := dims(shape)
+	if err != nil {
+		return err
+	}
 	b, ok := data.([]byte)
 	n := sizes[dtype]
 	for _, side := range axes {
 		if n > 0 && side > maxBytes/n {
-			tooLarge("elements along an axis", side, maxBytes/n)
+			return tooLarge("elements along an axis", side, maxBytes/n)
 		}
 		n *= side
 	}
 	if !ok || len(b) != n {
-		malformed("an array of shape %v, type %s has %d bytes, want %d", axes, dtype, len(b), n)
+		return malformed("an array of shape %v, type %s has %d bytes, want %d", axes, dtype, len(b), n)
 	}
 	a.Type = dtype
 	a.Shape = axes
@@ -144,18 +151,19 @@ func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) {
 			strides[axis] = stride
 			stride *= axes[axis]
 		}
-		a.Data = d.gather(b, sizes[dtype], 0, axes, strides)
+		a.Data, err = d.gather(b, sizes[dtype], 0, axes, strides)
 	}
+	return err
 }
 
 // gather copies the elements of a strided view into C order.
-func (d *decoder) gather(src []byte, size, offset int, shape, stride []int) []byte {
+func (d *decoder) gather(src []byte, size, offset int, shape, stride []int) ([]byte, error) {
 	count := size
 	for _, n := range shape {
 		count *= n
 	}
-	if d.spend(count); count == 0 {
-		return nil
+	if err := d.spend(count); err != nil || count == 0 {
+		return nil, err
 	}
 	dst := make([]byte, 0, count)
 	at := make([]int, len(shape))
@@ -172,47 +180,53 @@ func (d *decoder) gather(src []byte, size, offset int, shape, stride []int) []by
 			at[axis] = 0
 		}
 	}
-	return dst
+	return dst, nil
 }
 
 // dims reads a shape.
-func dims(v Value) []int {
+func dims(v Value) ([]int, error) {
 	t, ok := v.(*Tuple)
 	if !ok || len(t.Items) > maxAxes {
-		malformed("a shape is a %T, want a tuple of at most %d", v, maxAxes)
+		return nil, malformed("a shape is a %T, want a tuple of at most %d", v, maxAxes)
 	}
 	axes := make([]int, len(t.Items))
 	for i, item := range t.Items {
 		n, ok := item.(int64)
 		if !ok || n < 0 || n > maxBytes {
-			malformed("axis %d of a shape is %s, want 0 to %d", i, Brief(item), maxBytes)
+			return nil, malformed("axis %d of a shape is %s, want 0 to %d", i, Brief(item), maxBytes)
 		}
 		axes[i] = int(n)
 	}
-	return axes
+	return axes, nil
 }
 
 // bufferedArray computes _frombuffer(data, dtype, shape, order). Since NumPy 2.3 the order may be K. A further argument
 // then has the order of the axes, and shape is the shape before the axes are transposed.
-func (d *decoder) bufferedArray(args []Value) Value {
+func (d *decoder) bufferedArray(args []Value) (Value, error) {
 	if len(args) != 4 && len(args) != 5 {
-		malformed("_frombuffer of %d arguments, want 4 or 5", len(args))
+		return nil, malformed("_frombuffer of %d arguments, want 4 or 5", len(args))
 	}
-	dtype := ready(args[1])
+	dtype, err := ready(args[1])
+	if err != nil {
+		return nil, err
+	}
 	a := &Array{}
 	order, _ := args[3].(string)
 	if order != "C" && order != "F" && (order != "K" || len(args) < 5 || args[4] == nil) {
-		malformed("_frombuffer in the order %s, want C, F or K with axes", Brief(args[3]))
+		return nil, malformed("_frombuffer in the order %s, want C, F or K with axes", Brief(args[3]))
 	}
-	if d.set(a, dtype, args[2], args[0], order == "F"); order == "K" {
-		d.transpose(a, args[4])
+	if err := d.set(a, dtype, args[2], args[0], order == "F"); err != nil || order != "K" {
+		return a, err
 	}
-	return a
+	return a, d.transpose(a, args[4])
 }
 
 // transpose puts the axes of a into another order, as ndarray.transpose(axes) does.
-func (d *decoder) transpose(a *Array, order Value) {
-	axes := dims(order)
+func (d *decoder) transpose(a *Array, order Value) error {
+	axes, err := dims(order)
+	if err != nil {
+		return err
+	}
 	stride := make([]int, len(a.Shape))
 	for axis, n := len(stride)-1, 1; axis >= 0; axis-- {
 		stride[axis] = n
@@ -222,35 +236,39 @@ func (d *decoder) transpose(a *Array, order Value) {
 	shape, strides := make([]int, len(axes)), make([]int, len(axes))
 	for i, from := range axes {
 		if len(axes) != len(stride) || from >= len(stride) || seen[from] {
-			malformed("the axes %v of an array with %d", axes, len(stride))
+			return malformed("the axes %v of an array with %d", axes, len(stride))
 		}
 		seen[from] = true
 		shape[i], strides[i] = a.Shape[from], stride[from]
 	}
 	a.Shape = shape
-	a.Data = d.gather(a.Data, sizes[a.Type], 0, shape, strides)
+	a.Data, err = d.gather(a.Data, sizes[a.Type], 0, shape, strides)
+	return err
 }
 
 // scalar computes scalar(dtype, data), a number.
-func scalar(args []Value) Value {
+func scalar(args []Value) (Value, error) {
 	if len(args) != 2 {
-		malformed("a scalar of %d arguments, want 2", len(args))
+		return nil, malformed("a scalar of %d arguments, want 2", len(args))
 	}
-	dtype := ready(args[0])
+	dtype, err := ready(args[0])
+	if err != nil {
+		return nil, err
+	}
 	b, ok := args[1].([]byte)
 	if !ok || len(b) != sizes[dtype] {
-		malformed("a scalar of type %s has %d bytes, want %d", dtype, len(b), sizes[dtype])
+		return nil, malformed("a scalar of type %s has %d bytes, want %d", dtype, len(b), sizes[dtype])
 	}
 	switch dtype[0] {
 	case 'f':
-		return element(dtype, b)
+		return element(dtype, b), nil
 	case 'b':
-		return b[0] != 0
+		return b[0] != 0, nil
 	case 'u':
 		if len(b) == 8 && b[7] > 127 {
-			tooLarge("bits of an integer", 64, 63)
+			return nil, tooLarge("bits of an integer", 64, 63)
 		}
-		return int64(unsigned(b))
+		return int64(unsigned(b)), nil
 	}
-	return signed(b)
+	return signed(b), nil
 }

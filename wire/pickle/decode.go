@@ -2,12 +2,11 @@ package pickle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"unicode/utf8"
-
-	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // opcode is one byte of a pickle's program.
@@ -75,10 +74,11 @@ type budget struct {
 
 // spend takes n bytes for a copy from the budget. All copies together may be as large as the message, which is enough
 // to copy each array once. Without this bound, a hostile pickle could make the decoder copy one array many times.
-func (b *budget) spend(n int) {
+func (b *budget) spend(n int) error {
 	if b.copied -= n; b.copied < 0 {
-		tooLarge("bytes too many of copied arrays", -b.copied, 0)
+		return tooLarge("bytes too many of copied arrays", -b.copied, 0)
 	}
+	return nil
 }
 
 // decoder is the state of the pickle's program: a stack of values, marks at positions of the stack, and the memo.
@@ -93,118 +93,139 @@ type decoder struct {
 }
 
 // Decode reads the pickle at the beginning of src.
-func Decode(src []byte) (_ Value, err error) {
-	defer ndarray.Catch(&err)
+func Decode(src []byte) (Value, error) {
 	if len(src) > maxBytes {
-		tooLarge("bytes", len(src), maxBytes)
+		return nil, tooLarge("bytes", len(src), maxBytes)
 	}
 	d := &decoder{src: src, budget: &budget{copied: len(src)}}
-	v := d.run()
+	v, err := d.run()
 	switch v.(type) {
 	case global, *dtype, *storage:
-		malformed("its value is a part of another one")
+		return nil, malformed("its value is a part of another one")
 	}
-	return v, nil
+	return v, err
 }
 
 // run reads opcodes up to STOP.
-func (d *decoder) run() Value {
+func (d *decoder) run() (Value, error) {
 	for {
 		if d.ops++; d.ops > maxOps {
-			tooLarge("opcodes", d.ops, maxOps)
+			return nil, tooLarge("opcodes", d.ops, maxOps)
 		}
-		op := opcode(d.fixed(1))
+		b, err := d.take(1)
+		if err != nil {
+			return nil, err
+		}
+		op := opcode(b[0])
 		if op == opStop {
 			if len(d.stack) != 1 || len(d.marks) != 0 {
-				malformed("STOP with %d values and %d marks, want one value", len(d.stack), len(d.marks))
+				return nil, malformed("STOP with %d values and %d marks, want one value", len(d.stack), len(d.marks))
 			}
-			return d.stack[0]
+			return d.stack[0], nil
 		}
-		d.step(op)
+		if err := d.step(op); err != nil {
+			return nil, err
+		}
 	}
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) take(n int) ([]byte, error) {
 	if n > len(d.src)-d.at {
-		malformed("it ends at byte %d, where %d more are announced", len(d.src), n)
+		return nil, malformed("it ends at byte %d, where %d more are announced", len(d.src), n)
 	}
 	b := d.src[d.at : d.at+n : d.at+n]
 	d.at += n
-	return b
+	return b, nil
 }
 
 // fixed reads a number of width bytes.
-func (d *decoder) fixed(width int) uint64 { return unsigned(d.take(width)) }
+func (d *decoder) fixed(width int) (uint64, error) {
+	b, err := d.take(width)
+	return unsigned(b), err
+}
 
 // counted reads a length of width bytes, and then as many bytes as this length.
-func (d *decoder) counted(width int) []byte {
-	n := d.fixed(width)
+func (d *decoder) counted(width int) ([]byte, error) {
+	n, err := d.fixed(width)
+	if err != nil {
+		return nil, err
+	}
 	if n > uint64(len(d.src)-d.at) {
-		malformed("%d bytes are announced at byte %d, %d follow", n, d.at, len(d.src)-d.at)
+		return nil, malformed("%d bytes are announced at byte %d, %d follow", n, d.at, len(d.src)-d.at)
 	}
 	return d.take(int(n))
 }
 
-func (d *decoder) step(op opcode) {
+func (d *decoder) step(op opcode) error {
 	switch op {
 	case opMark, opProto, opFrame, opMemoize, opBinPut, opLongPut, opBinGet, opLongGet:
-		d.control(op)
+		return d.control(op)
 	case opAppend, opAppends, opSetItem, opSetItems, opBuild:
-		d.fill(op)
-	default:
-		d.stack = append(d.stack, d.value(op))
+		return d.fill(op)
 	}
+	v, err := d.value(op)
+	if err == nil {
+		d.stack = append(d.stack, v)
+	}
+	return err
 }
 
 // control runs an opcode that makes no value.
-func (d *decoder) control(op opcode) {
+func (d *decoder) control(op opcode) error {
 	switch op {
 	case opMark:
 		if len(d.marks) >= maxMarks {
-			tooLarge("nested marks", len(d.marks)+1, maxMarks)
+			return tooLarge("nested marks", len(d.marks)+1, maxMarks)
 		}
 		d.marks = append(d.marks, len(d.stack))
+		return nil
 	case opProto:
-		if n := d.fixed(1); n < 2 || n > 5 {
-			malformed("protocol %d, want 2 to 5", n)
+		n, err := d.fixed(1)
+		if err == nil && (n < 2 || n > 5) {
+			err = malformed("protocol %d, want 2 to 5", n)
 		}
+		return err
 	case opFrame:
-		if n := d.fixed(8); n > uint64(len(d.src)-d.at) {
-			malformed("a frame of %d bytes, %d follow", n, len(d.src)-d.at)
+		n, err := d.fixed(8)
+		if err == nil && n > uint64(len(d.src)-d.at) {
+			err = malformed("a frame of %d bytes, %d follow", n, len(d.src)-d.at)
 		}
+		return err
 	case opMemoize:
-		d.put(uint64(len(d.memo)))
-	case opBinPut:
-		d.put(d.fixed(1))
-	case opLongPut:
-		d.put(d.fixed(4))
-	case opBinGet:
-		d.get(d.fixed(1))
-	case opLongGet:
-		d.get(d.fixed(4))
+		return d.put(uint64(len(d.memo)))
 	}
-}
-
-// get pushes memo i.
-func (d *decoder) get(i uint64) {
-	if i >= uint64(len(d.memo)) {
-		malformed("memo %d of %d", i, len(d.memo))
+	width := 4
+	if op == opBinPut || op == opBinGet {
+		width = 1
+	}
+	i, err := d.fixed(width)
+	switch {
+	case err != nil:
+		return err
+	case op == opBinPut || op == opLongPut:
+		return d.put(i)
+	case i >= uint64(len(d.memo)):
+		return malformed("memo %d of %d", i, len(d.memo))
 	}
 	d.stack = append(d.stack, d.memo[i])
+	return nil
 }
 
 // put stores the newest value as memo i. It refuses a number that leaves a gap, because writers number their memos
 // without gaps.
-func (d *decoder) put(i uint64) {
-	v := d.top()
+func (d *decoder) put(i uint64) error {
+	v, err := d.top()
 	switch n := uint64(len(d.memo)); {
+	case err != nil:
+		return err
 	case i > n:
-		malformed("memo %d after %d", i, n)
+		return malformed("memo %d after %d", i, n)
 	case i == n:
 		d.memo = append(d.memo, v)
 	default:
 		d.memo[i] = v
 	}
+	return nil
 }
 
 // floor is the number of values below the innermost mark.
@@ -215,55 +236,55 @@ func (d *decoder) floor() int {
 	return d.marks[len(d.marks)-1]
 }
 
-func (d *decoder) top() Value {
+func (d *decoder) top() (Value, error) {
 	if len(d.stack) <= d.floor() {
-		malformed("no value on the stack at byte %d", d.at)
+		return nil, malformed("no value on the stack at byte %d", d.at)
 	}
-	return d.stack[len(d.stack)-1]
+	return d.stack[len(d.stack)-1], nil
 }
 
 // pop removes the top n values from the stack and returns them. The caller copies them, because the stack reuses their
 // place.
-func (d *decoder) pop(n int) []Value {
+func (d *decoder) pop(n int) ([]Value, error) {
 	if len(d.stack)-d.floor() < n {
-		malformed("%d values are wanted at byte %d, the stack has %d", n, d.at, len(d.stack)-d.floor())
+		return nil, malformed("%d values are wanted at byte %d, the stack has %d", n, d.at, len(d.stack)-d.floor())
 	}
 	at := len(d.stack) - n
 	values := d.stack[at:]
 	d.stack = d.stack[:at]
-	return values
+	return values, nil
 }
 
 // popMark removes the innermost mark and the values above it, and returns the values.
-func (d *decoder) popMark() []Value {
+func (d *decoder) popMark() ([]Value, error) {
 	if len(d.marks) == 0 {
-		malformed("no mark at byte %d", d.at)
+		return nil, malformed("no mark at byte %d", d.at)
 	}
 	values := d.stack[d.floor():]
 	d.stack = d.stack[:d.floor()]
 	d.marks = d.marks[:len(d.marks)-1]
-	return values
+	return values, nil
 }
 
 // value runs an opcode that makes one value.
-func (d *decoder) value(op opcode) Value {
+func (d *decoder) value(op opcode) (Value, error) {
 	switch op {
 	case opNone:
-		return nil
+		return nil, nil
 	case opNewTrue:
-		return true
+		return true, nil
 	case opNewFalse:
-		return false
+		return false, nil
 	case opBinInt, opBinInt1, opBinInt2, opLong1, opBinFloat:
 		return d.number(op)
 	case opShortText, opBinUnicode, opText8, opShortBytes, opBinBytes, opBytes8, opByteArray8:
 		return d.bytes(op)
 	case opEmptyList:
-		return &List{}
+		return &List{}, nil
 	case opEmptyDict:
-		return &Dict{}
+		return &Dict{}, nil
 	case opEmptyTuple:
-		return &Tuple{}
+		return &Tuple{}, nil
 	case opTuple1, opTuple2, opTuple3:
 		return newTuple(d.pop(int(op-opTuple1) + 1))
 	case opTuple:
@@ -277,35 +298,37 @@ func (d *decoder) value(op opcode) Value {
 	}
 	name, known := refused[op]
 	if !known {
-		malformed("byte %#02x at %d is no opcode", byte(op), d.at-1)
+		return nil, malformed("byte %#02x at %d is no opcode", byte(op), d.at-1)
 	}
-	ndarray.Fail(fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1))
-	return nil
+	return nil, fmt.Errorf("%w: %s at byte %d", ErrOpcode, name, d.at-1)
 }
 
-func (d *decoder) number(op opcode) Value {
+func (d *decoder) number(op opcode) (Value, error) {
 	var b []byte
+	var err error
 	switch op {
 	case opBinInt1:
-		b = d.take(1)
+		b, err = d.take(1)
 	case opBinInt2:
-		b = d.take(2)
+		b, err = d.take(2)
 	case opBinInt:
-		b = d.take(4)
+		b, err = d.take(4)
 	case opBinFloat:
-		b = d.take(8)
+		b, err = d.take(8)
 	default:
-		b = d.counted(1)
+		b, err = d.counted(1)
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case len(b) > 8:
-		tooLarge("bytes of an integer", len(b), 8)
+		return nil, tooLarge("bytes of an integer", len(b), 8)
 	case op == opBinFloat:
-		return math.Float64frombits(binary.BigEndian.Uint64(b))
+		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
 	case op == opBinInt || op == opLong1:
-		return signed(b)
+		return signed(b), nil
 	}
-	return int64(unsigned(b))
+	return int64(unsigned(b)), nil
 }
 
 // unsigned reads a little-endian number of at most 8 bytes.
@@ -322,7 +345,7 @@ func signed(b []byte) int64 {
 	return int64(unsigned(b)) << shift >> shift
 }
 
-func (d *decoder) bytes(op opcode) Value {
+func (d *decoder) bytes(op opcode) (Value, error) {
 	width := 8
 	switch op {
 	case opShortText, opShortBytes:
@@ -330,44 +353,50 @@ func (d *decoder) bytes(op opcode) Value {
 	case opBinUnicode, opBinBytes:
 		width = 4
 	}
-	b := d.counted(width)
+	b, err := d.counted(width)
+	if err != nil {
+		return nil, err
+	}
 	switch op {
 	case opShortText, opBinUnicode, opText8:
 		return text(b)
 	}
-	return b
+	return b, nil
 }
 
-func text(b []byte) Value {
+func text(b []byte) (Value, error) {
 	if len(b) > maxText {
-		tooLarge("bytes of a text", len(b), maxText)
+		return nil, tooLarge("bytes of a text", len(b), maxText)
 	}
 	if !utf8.Valid(b) {
-		malformed("a text is not UTF-8")
+		return nil, malformed("a text is not UTF-8")
 	}
-	return string(b)
+	return string(b), nil
 }
 
 // named runs an opcode that creates a value from a name of the table.
-func (d *decoder) named(op opcode) Value {
+func (d *decoder) named(op opcode) (Value, error) {
 	if op == opGlobal {
 		var lines [2]string
 		for i := range lines {
 			end := bytes.IndexByte(d.src[d.at:min(len(d.src), d.at+maxText)], '\n')
 			if end < 0 {
-				malformed("a name without its end at byte %d", d.at)
+				return nil, malformed("a name without its end at byte %d", d.at)
 			}
 			lines[i] = string(d.src[d.at : d.at+end])
 			d.at += end + 1
 		}
 		return d.lookup(lines[0], lines[1])
 	}
-	two := d.pop(2)
+	two, err := d.pop(2)
+	if err != nil {
+		return nil, err
+	}
 	if op == opStackGlob {
 		module, ok1 := two[0].(string)
 		name, ok2 := two[1].(string)
 		if !ok1 || !ok2 {
-			malformed("STACK_GLOBAL of %T and %T, want two texts", two[0], two[1])
+			return nil, malformed("STACK_GLOBAL of %T and %T, want two texts", two[0], two[1])
 		}
 		return d.lookup(module, name)
 	}
@@ -375,7 +404,7 @@ func (d *decoder) named(op opcode) Value {
 	args, ok2 := two[1].(*Tuple)
 	switch {
 	case !ok1 || !ok2:
-		malformed("%T applied to %T, want a name of the table and a tuple", two[0], two[1])
+		return nil, malformed("%T applied to %T, want a name of the table and a tuple", two[0], two[1])
 	case op == opNewObj:
 		return g.instance(args.Items)
 	}
@@ -383,58 +412,63 @@ func (d *decoder) named(op opcode) Value {
 }
 
 // fill runs an opcode that adds the top values of the stack to the container below them.
-func (d *decoder) fill(op opcode) {
+func (d *decoder) fill(op opcode) error {
 	var values []Value
+	var err error
 	switch op {
 	case opAppend, opBuild:
-		values = d.pop(1)
+		values, err = d.pop(1)
 	case opSetItem:
-		values = d.pop(2)
+		values, err = d.pop(2)
 	default:
-		values = d.popMark()
+		values, err = d.popMark()
 	}
-	into := d.top()
+	if err != nil {
+		return err
+	}
+	into, err := d.top()
+	if err != nil {
+		return err
+	}
 	switch op {
 	case opBuild:
-		d.build(into, values[0])
-		return
+		return d.build(into, values[0])
 	case opAppend, opAppends:
 		list, ok := into.(*List)
 		if !ok {
-			malformed("items for a %T, want a list", into)
+			return malformed("items for a %T, want a list", into)
 		}
 		list.Items = append(list.Items, values...)
-		nest(&list.depth, values)
-		return
+		return nest(&list.depth, values)
 	}
 	dict, ok := into.(*Dict)
 	if !ok || len(values)%2 != 0 {
-		malformed("%d keys and values for a %T, want pairs for a dict", len(values), into)
+		return malformed("%d keys and values for a %T, want pairs for a dict", len(values), into)
 	}
 	for i := 0; i < len(values); i += 2 {
 		key, ok := values[i].(string)
 		if !ok {
-			malformed("a key is a %T, want a text", values[i])
+			return malformed("a key is a %T, want a text", values[i])
 		}
 		dict.Set(key, values[i+1])
 	}
-	nest(&dict.depth, values)
+	return nest(&dict.depth, values)
 }
 
-func newTuple(items []Value) Value {
+func newTuple(items []Value, err error) (Value, error) {
 	t := &Tuple{Items: append([]Value(nil), items...)}
-	nest(&t.depth, t.Items)
-	return t
+	return t, cmp.Or(err, nest(&t.depth, t.Items))
 }
 
 // nest updates the depth of a container to which values were added, and refuses a depth above maxDepth.
-func nest(depth *int, values []Value) {
+func nest(depth *int, values []Value) error {
 	for _, v := range values {
 		*depth = max(*depth, 1+depthOf(v))
 	}
 	if *depth > maxDepth {
-		tooLarge("nested containers", *depth, maxDepth)
+		return tooLarge("nested containers", *depth, maxDepth)
 	}
+	return nil
 }
 
 func depthOf(v Value) int {

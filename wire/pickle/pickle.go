@@ -18,8 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // Value is a decoded value; the package's comment lists its types.
@@ -93,9 +91,8 @@ var (
 	ErrGlobal    = errors.New("pickle: name outside the table")
 )
 
-// malformed ends the decoding, see ndarray.Fail.
-func malformed(format string, args ...any) {
-	ndarray.Fail(fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...))
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 }
 
 // Brief describes a value for the text of an error: a number by its value, a text by its beginning,
@@ -120,7 +117,6 @@ func Brief(v Value) string {
 	return "a " + strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", v), "*pickle."))
 }
 
-// tooLarge ends the decoding.
-func tooLarge(what string, got, most int) {
-	ndarray.Fail(fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most))
+func tooLarge(what string, got, most int) error {
+	return fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)
 }

@@ -1,10 +1,6 @@
 package pickle
 
-import (
-	"fmt"
-
-	"github.com/edge-rt/edge-rt/wire/ndarray"
-)
+import "fmt"
 
 // kind is the meaning of a name of the table. It decides which opcodes may use the name, and for which value.
 type kind uint8
@@ -69,7 +65,7 @@ var archiveTable = map[[2]string]global{
 	{"torch", "BoolStorage"}:     {"b1", storageType},
 }
 
-func (d *decoder) lookup(module, name string) Value {
+func (d *decoder) lookup(module, name string) (Value, error) {
 	names := table
 	if d.torch {
 		names = archiveTable
@@ -77,34 +73,34 @@ func (d *decoder) lookup(module, name string) Value {
 	g, known := names[[2]string{module, name}]
 	switch {
 	case module == oldHelpers:
-		ndarray.Fail(fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name))
+		return nil, fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name)
 	case !known:
-		ndarray.Fail(fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name))
+		return nil, fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)
 	}
-	return g
+	return g, nil
 }
 
 // instance returns the value that the opcode NEWOBJ makes of a class: an object without attributes.
-func (g global) instance(args []Value) Value {
+func (g global) instance(args []Value) (Value, error) {
 	if g.kind != class || len(args) != 0 {
-		malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
+		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
 	}
-	return &Object{Class: g.name}
+	return &Object{Class: g.name}, nil
 }
 
 // reduce returns the value that the opcode REDUCE makes of a name and its arguments.
-func (d *decoder) reduce(g global, args []Value) Value {
+func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	switch g.kind {
 	case enum:
 		if len(args) != 1 {
-			malformed("%s of %d values, want one", g.name, len(args))
+			return nil, malformed("%s of %d values, want one", g.name, len(args))
 		}
-		return &Object{Class: g.name, Args: append([]Value(nil), args...)}
+		return &Object{Class: g.name, Args: append([]Value(nil), args...)}, nil
 	case orderedDict:
 		if len(args) != 0 {
-			malformed("an OrderedDict of %d arguments, want none", len(args))
+			return nil, malformed("an OrderedDict of %d arguments, want none", len(args))
 		}
-		return &Dict{}
+		return &Dict{}, nil
 	case emptyArray:
 		return newArray(args)
 	case bufferArray:
@@ -118,25 +114,23 @@ func (d *decoder) reduce(g global, args []Value) Value {
 	case tensorOf:
 		return d.tensor(args)
 	}
-	malformed("REDUCE of %s", g.name)
-	return nil
+	return nil, malformed("REDUCE of %s", g.name)
 }
 
 // build does the work of the opcode BUILD: it sets the state of the given object.
-func (d *decoder) build(into, state Value) {
+func (d *decoder) build(into, state Value) error {
 	switch v := into.(type) {
 	case *Object:
 		dict, ok := state.(*Dict)
 		if !ok || v.State != nil || v.Args != nil {
-			malformed("the state of a %s is a %T, want one dict", v.Class, state)
+			return malformed("the state of a %s is a %T, want one dict", v.Class, state)
 		}
 		v.State = dict
-		nest(&v.depth, []Value{dict})
+		return nest(&v.depth, []Value{dict})
 	case *Array:
-		d.content(v, state)
+		return d.content(v, state)
 	case *dtype:
-		v.build(state)
-	default:
-		malformed("state for a %T", into)
+		return v.build(state)
 	}
+	return malformed("state for a %T", into)
 }

@@ -18,89 +18,103 @@ type storage struct {
 
 // archive computes _load_from_bytes(archive). After archiveHead, the archive has three more pickles (the writer's
 // machine, the storage as a persistent id, the list of storages), then the number of elements and the elements.
-func (d *decoder) archive(args []Value) Value {
+func (d *decoder) archive(args []Value) (Value, error) {
 	if len(args) != 1 {
-		malformed("_load_from_bytes of %d arguments, want one", len(args))
+		return nil, malformed("_load_from_bytes of %d arguments, want one", len(args))
 	}
 	b, ok := args[0].([]byte)
 	if !ok {
-		malformed("_load_from_bytes of a %T, want bytes", args[0])
+		return nil, malformed("_load_from_bytes of a %T, want bytes", args[0])
 	}
 	rest, ok := bytes.CutPrefix(b, archiveHead)
 	if !ok {
-		malformed("not one of torch's archives in its first form")
+		return nil, malformed("not one of torch's archives in its first form")
 	}
 	var parts [3]Value
 	for i := range parts {
 		one := &decoder{src: rest, torch: true, budget: d.budget}
-		parts[i] = one.run()
+		var err error
+		if parts[i], err = one.run(); err != nil {
+			return nil, err
+		}
 		rest = rest[one.at:]
 	}
 	machine, ok1 := parts[0].(*Dict)
 	s, ok2 := parts[1].(*storage)
 	_, ok3 := parts[2].(*List)
 	if !ok1 || !ok2 || !ok3 {
-		malformed("torch's archive holds %T, %T and %T, want a dict, a storage and a list", parts[0],
+		return nil, malformed("torch's archive holds %T, %T and %T, want a dict, a storage and a list", parts[0],
 			parts[1],
 			parts[2])
 	}
 	if little := machine.Get("little_endian"); little != true {
-		malformed("torch's archive is not little-endian")
+		return nil, malformed("torch's archive is not little-endian")
 	}
 	if len(rest) < 8 {
-		malformed("torch's archive ends before its elements")
+		return nil, malformed("torch's archive ends before its elements")
 	}
 	n, data := binary.LittleEndian.Uint64(rest), rest[8:]
 	if n != uint64(s.count) || uint64(len(data)) != n*uint64(sizes[s.dtype]) {
-		malformed("torch's archive has %d bytes for %d elements of type %s", len(data), n, s.dtype)
+		return nil, malformed("torch's archive has %d bytes for %d elements of type %s", len(data), n, s.dtype)
 	}
 	s.data = data
-	return s
+	return s, nil
 }
 
 // persistent reads the id of a storage: ("storage", its class, its key, its device, elements, None).
-func (d *decoder) persistent() Value {
-	one := d.pop(1)
+func (d *decoder) persistent() (Value, error) {
+	one, err := d.pop(1)
+	if err != nil {
+		return nil, err
+	}
 	t, ok := one[0].(*Tuple)
 	if !ok || len(t.Items) < 5 || t.Items[0] != Value("storage") {
-		malformed("a persistent id is a %T, want a storage's tuple", one[0])
+		return nil, malformed("a persistent id is a %T, want a storage's tuple", one[0])
 	}
 	g, ok1 := t.Items[1].(global)
 	n, ok2 := t.Items[4].(int64)
 	device, _ := t.Items[3].(string)
 	switch {
 	case !ok1 || !ok2 || n < 0 || n > maxBytes:
-		malformed("a storage of class %T with %s elements", t.Items[1], Brief(t.Items[4]))
+		return nil, malformed("a storage of class %T with %s elements", t.Items[1], Brief(t.Items[4]))
 	case device != "cpu":
-		malformed("a storage on device %.20q, want cpu", device)
+		return nil, malformed("a storage on device %.20q, want cpu", device)
 	}
-	return &storage{dtype: g.name, count: int(n)}
+	return &storage{dtype: g.name, count: int(n)}, nil
 }
 
 // tensor computes _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks). The elements of the returned
 // array are in C order.
-func (d *decoder) tensor(args []Value) Value {
+func (d *decoder) tensor(args []Value) (Value, error) {
 	if len(args) < 6 {
-		malformed("_rebuild_tensor_v2 of %d arguments, want 6", len(args))
+		return nil, malformed("_rebuild_tensor_v2 of %d arguments, want 6", len(args))
 	}
 	s, ok := args[0].(*storage)
 	if !ok {
-		malformed("a tensor of a %T, want a storage", args[0])
+		return nil, malformed("a tensor of a %T, want a storage", args[0])
 	}
 	offset, ok := args[1].(int64)
 	if !ok || offset < 0 || offset > int64(s.count) {
-		malformed("a tensor's offset is %s, want 0 to %d", Brief(args[1]), s.count)
+		return nil, malformed("a tensor's offset is %s, want 0 to %d", Brief(args[1]), s.count)
 	}
-	shape := dims(args[2])
-	stride := dims(args[3])
-	return &Array{Type: s.dtype, Shape: shape, Data: d.view(s, int(offset), shape, stride)}
+	shape, err := dims(args[2])
+	if err != nil {
+		return nil, err
+	}
+	stride, err := dims(args[3])
+	if err != nil {
+		return nil, err
+	}
+	a := &Array{Type: s.dtype, Shape: shape}
+	a.Data, err = d.view(s, int(offset), shape, stride)
+	return a, err
 }
 
 // view returns the elements of a view of the storage in C order. If they are contiguous in this order, the result is a
 // part of the storage, otherwise a copy, which may not be larger than the storage.
-func (d *decoder) view(s *storage, offset int, shape, stride []int) []byte {
+func (d *decoder) view(s *storage, offset int, shape, stride []int) ([]byte, error) {
 	if len(stride) != len(shape) {
-		malformed("a tensor has %d axes and %d strides", len(shape), len(stride))
+		return nil, malformed("a tensor has %d axes and %d strides", len(shape), len(stride))
 	}
 	size := sizes[s.dtype]
 	count := 1
@@ -109,21 +123,21 @@ func (d *decoder) view(s *storage, offset int, shape, stride []int) []byte {
 	for axis := len(shape) - 1; axis >= 0; axis-- {
 		dense = dense && (stride[axis] == count || shape[axis] == 1)
 		if shape[axis] > s.count {
-			malformed("a tensor of shape %v on %d elements", shape, s.count)
+			return nil, malformed("a tensor of shape %v on %d elements", shape, s.count)
 		}
 		if count *= shape[axis]; count > s.count {
-			malformed("a tensor of shape %v on %d elements", shape, s.count)
+			return nil, malformed("a tensor of shape %v on %d elements", shape, s.count)
 		}
 		last += max(0, shape[axis]-1) * stride[axis]
 	}
 	switch {
 	case count == 0:
-		return nil
+		return nil, nil
 	case last >= s.count:
-		malformed("a tensor of shape %v, strides %v, offset %d on %d elements", shape, stride, offset,
+		return nil, malformed("a tensor of shape %v, strides %v, offset %d on %d elements", shape, stride, offset,
 			s.count)
 	case dense:
-		return s.data[offset*size:][: count*size : count*size]
+		return s.data[offset*size:][: count*size : count*size], nil
 	}
 	return d.gather(s.data, size, offset, shape, stride)
 }
