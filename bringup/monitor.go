@@ -60,8 +60,7 @@ func (s *session) sayCalibration(err error) {
 	case err != nil && s.ID == "" && s.Calibration == "":
 		s.printf("Positions are raw: %v", err)
 	case err != nil && exists(s.File()):
-		s.printf("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err,
-			s.flags())
+		s.printf("No calibration that fits at %s (%v): positions are raw.", s.File(), err)
 	case err != nil:
 		s.printf("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 	case s.Taken != "":
@@ -159,14 +158,17 @@ func watch(cfg Config) (watched, error) {
 		s.close()
 		return watched{}, err
 	}
-	calibration, _, err := s.Find(&servo.ArmConfig{
+	arm := servo.ArmConfig{
 		Path:  s.Bus,
 		Robot: s.Robot,
 		Port:  s.port,
 		Clock: s.Clock,
-	})
+	}
+	calibration, _, err := s.Find(&arm)
 	if err == nil {
-		err = calibration.Check(s.Robot)
+		var differs []error
+		differs, err = servo.MatchCalibrations(arm, []servo.Calibration{calibration})
+		err = errors.Join(append(differs, err)...)
 	}
 	if err != nil {
 		calibration = nil
@@ -224,7 +226,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	for _, r := range []table.Register{
 		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent,
 		table.TorqueEnable,
-		table.Status, table.OperatingMode, table.DriveMode,
+		table.Status, table.OperatingMode,
 	} {
 		if !m.Model.Has(r) {
 			continue
@@ -256,8 +258,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	if c != nil && m.Norm != robot.Velocity {
 		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
 		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
-		reading.State += turned + outside(m, c[m.Name], raw, reading.Joint) + mirrored(m, c[m.Name],
-			values[table.DriveMode])
+		reading.State += turned + outside(m, c[m.Name], raw, reading.Joint)
 	}
 	return reading, nil
 }
@@ -357,17 +358,4 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) stri
 	}
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s "+
 		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, name)
-}
-
-// mirrored returns a text if a motor's direction of counting differs from its calibration's; "": the directions agree.
-func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
-	const reverse = 1 // a bit of Drive_Mode
-	if given, ok := m.Setting(table.DriveMode); ok {
-		mode = given // a run writes this mode
-	}
-	if !m.Model.Has(table.DriveMode) || mode&reverse == c.DriveMode&reverse {
-		return ""
-	}
-	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses "+
-		"it; calibrate it again", mode, c.DriveMode)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: monitor shows the position that a run uses, and names a motor that counts in the other direction than its
-// calibration. Where motion under power may go the wrong way, it recommends moving the joint by hand.
+// Goal: monitor shows the position that a run uses. Where motion under power may go the wrong way, it recommends moving
+// the joint by hand.
 func TestMonitorNamesThePlace(t *testing.T) {
 	koch, single := named(t, "koch"), named(t, "so101")
 	for _, tt := range []struct {
@@ -40,16 +40,23 @@ func TestMonitorNamesThePlace(t *testing.T) {
 			t.Errorf("%s: %d is %d, %q", tt.name, tt.raw, at, text)
 		}
 	}
-	for _, tt := range []struct {
-		motor      robot.Motor
-		file, mode int
-		says       bool
-	}{{koch.Motors[2], 1, 0, true}, {koch.Motors[2], 0, 5, true}, {koch.Motors[2], 1, 1, false},
-		{koch.Motors[2], 0, 4, false}, {single.Motors[2], 1, 0, false}} {
-		if text := mirrored(tt.motor, servo.MotorCalibration{DriveMode: tt.file}, tt.mode); (text != "") != tt.says {
-			t.Errorf("%s: file %d, motor %d: %q", tt.motor.Name, tt.file, tt.mode, text)
-		}
+}
+
+// Monitor computes no positions by a calibration that the motors do not have.
+func TestMonitorOfAnotherArm(t *testing.T) {
+	t.Parallel()
+	_, cfg, out := wholeArm(t)
+	monitor := MonitorConfig{Config: cfg, Count: 1}
+	rttest.Do(t, Monitor(t.Context(), monitor))
+	rttest.Contains(t, out.String(), "2048      0.04 ")
+	c := loaded(t, cfg.Place)
+	for name, m := range c {
+		m.HomingOffset = 300
+		c[name] = m
 	}
+	rttest.Do(t, c.Save(cfg.File()))
+	rttest.Do(t, Monitor(t.Context(), monitor))
+	rttest.Contains(t, out.String(), "the servo has homing offset 0", "positions are raw", "2048         - ")
 }
 
 // Monitor shows the second motor of a joint in a separate row, and reports it when it is silent.
