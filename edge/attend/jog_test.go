@@ -9,14 +9,20 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
+// typed returns a channel with the function to which a run's keys go.
+func typed(cfg *Config) (keys chan func(string)) {
+	keys = make(chan func(string), 1)
+	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
+	return keys
+}
+
 // A repeated key moves its joint alone, at leader.JogPace, and the joint stops within leader.JogLease of the
 // last key. A pause holds the joint.
 func TestKeysMoveAJoint(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
 	cfg, _, follow, _, f := pair(t, "so101")
-	keys := make(chan func(string), 1)
-	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
+	keys := typed(&cfg.Config)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := rttest.Go(func() error { return Jog(ctx, cfg.Config, cfg.FPS) })
 	awaitTorque(t, follow)

@@ -76,8 +76,7 @@ func TestTeleopOfALeKiwi(t *testing.T) {
 		}
 	}})
 	cfg.Leader = lead
-	keys := make(chan func(string), 1)
-	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
+	keys := typed(&cfg.Config)
 	end := teach(t, cfg, follow)
 	press := <-keys
 	h.All(2300)

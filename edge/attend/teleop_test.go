@@ -45,7 +45,13 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	c := servo.Calibration{}
 	sim.Servos = device.SimBus(r, nil, nil).Servos
 	for _, m := range r.Motors {
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: low, RangeMax: high}
+		mode, _ := m.Setting(table.DriveMode)
+		c[m.Name] = servo.MotorCalibration{
+			ID:        int(m.ID),
+			DriveMode: mode,
+			RangeMin:  low,
+			RangeMax:  high,
+		}
 	}
 	bus := servosimtest.Open(t, sim)
 	file := sim.Link + ".json"
@@ -216,9 +222,22 @@ func TestSlowStart(t *testing.T) {
 
 // Teleop names the cure when the ports of leader and follower are exchanged.
 func TestExchangedArms(t *testing.T) {
-	cfg, _, _, _, _ := pair(t, "koch")
-	cfg.Leader.Bus, cfg.Arm.Bus = cfg.Arm.Bus, cfg.Leader.Bus
-	rttest.Ends(t, Teleop(t.Context(), cfg), exit.Config, "exchanged, give --bus "+cfg.Leader.Bus+" --leader")
+	for _, name := range []string{"koch", "omx", "so101"} { // other models, other ids, and other calibrations
+		cfg, _, _, _, _ := pair(t, name)
+		if name == "so101" { // no flag names the calibrations
+			t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+			for offset, place := range []*device.Place{&cfg.Leader, &cfg.Arm} {
+				c := rttest.Must(servo.LoadCalibration(place.Calibration))(t)
+				m := c["gripper"]
+				m.HomingOffset = offset
+				c["gripper"] = m
+				rttest.Do(t, c.Save(servo.CalibrationPath(place.Robot, "a")))
+				place.ID, place.Calibration = "", ""
+			}
+		}
+		cfg.Leader.Bus, cfg.Arm.Bus = cfg.Arm.Bus, cfg.Leader.Bus
+		rttest.Ends(t, Teleop(t.Context(), cfg), exit.Config, "exchanged, give --bus "+cfg.Leader.Bus+" --leader")
+	}
 }
 
 func TestTeleopRefusals(t *testing.T) {

@@ -95,10 +95,10 @@ func (p *Place) noMatch(files []string, differs []error) error {
 		lines = append(lines, fmt.Sprintf("%s: %s", file,
 			strings.TrimPrefix(differs[i].Error(), servo.ErrCalibration.Error()+": ")))
 	}
-	return exit.Errorf(exit.Config, "no calibration of LeRobot's folder matches the motors on %s: %s; is this the "+
+	return exit.Errorf(exit.Config, "%w: no calibration of LeRobot's folder matches the motors on %s: %s; is this the "+
 		"port of another arm, such as the leader? If not, calibrate this arm (edge-rt calibrate --bus %s --robot %s "+
 		"--id NAME), or give its own file with --%scalibration FILE",
-		p.Bus, strings.Join(lines, "; "), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags)
+		servo.ErrCalibration, p.Bus, strings.Join(lines, "; "), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags)
 }
 
 func (p *Place) manyMatch(files []string, match []int) error {

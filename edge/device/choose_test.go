@@ -34,6 +34,11 @@ func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[str
 	return Place{Bus: bus.Path(), Robot: r}, folder
 }
 
+// armAt returns the configuration of the arm at a place.
+func armAt(p Place) servo.ArmConfig {
+	return servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+}
+
 func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibration) {
 	t.Helper()
 	port := rttest.Must(servo.OpenPort(path, r.Baud))(t)
@@ -114,7 +119,7 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 			if err != nil || c != nil {
 				t.Fatalf("Load = %v, %v, want nothing yet: the motors say which", c, err)
 			}
-			cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+			cfg := armAt(p)
 			opened, err := p.Open(&cfg)
 			for errors.Is(err, servo.ErrNoReply) { // a busy machine: edge-rt opens the arm again, too
 				opened, err = p.Open(&cfg)
@@ -147,7 +152,7 @@ func TestDriveModesChoose(t *testing.T) {
 	arm := ranges(t, "koch", 100, 900, 3100)
 	mirrored := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.DriveMode = 1 - m.DriveMode })
 	p, folder := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"a": mirrored, "black": arm})
-	cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+	cfg := armAt(p)
 	opened := rttest.Must(p.Open(&cfg))(t)
 	defer opened.Close()
 	if want := filepath.Join(folder, "black.json"); cfg.File != want || !strings.Contains(p.Taken, want) {
@@ -162,7 +167,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})
 	rttest.WriteFile(t, folder, "a.json", "[]")
 	open := func() error {
-		cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+		cfg := armAt(p)
 		opened, err := p.Open(&cfg)
 		if err == nil {
 			opened.Close()

@@ -88,17 +88,25 @@ func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) 
 }
 
 // Exchanged adds an explanation to err, the error of opening the followers, when the motors at a follower's port have
-// the calibration that the flags name for a leader.
+// the calibration that the flags name for a leader, or, without such a name, one of LeRobot's folder for leaders.
 func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
-	if !errors.Is(err, servo.ErrCalibration) && !errors.Is(err, servo.ErrWrongModel) {
+	if !errors.Is(err, servo.ErrCalibration) && !errors.Is(err, servo.ErrWrongModel) &&
+		!errors.Is(err, servo.ErrMotorMissing) {
 		return err
 	}
 	for _, f := range followers {
 		for _, l := range leaders {
-			if fits, _ := l.fits(f.Bus, clock); fits {
+			fits, _ := l.fits(f.Bus, clock)
+			file := l.File()
+			if l.ID == "" && l.Calibration == "" {
+				var none error
+				_, file, none = l.choose(servo.ArmConfig{Path: f.Bus, Robot: l.Robot, Clock: clock})
+				fits = none == nil
+			}
+			if fits {
 				return exit.With(exit.Config, fmt.Errorf("the arm on %s, given for the follower, has the calibration "+
 					"of the leader (%s): leader and follower are exchanged, give --bus %s --leader %s: %w", f.Bus,
-					l.File(), f.flag(l.Bus), l.flag(f.Bus), err))
+					file, f.flag(l.Bus), l.flag(f.Bus), err))
 			}
 		}
 	}
