@@ -86,10 +86,16 @@ func TestRangeDoubtsASingleReading(t *testing.T) {
 	}
 }
 
-// A joint that moved far while its motor was silent may have moved either way round.
-func TestRangeBeginsAnewAfterASilence(t *testing.T) {
+// lowered returns the range of a joint that a hand has moved from its middle to 1000.
+func lowered(t *testing.T) *jointRange {
 	w := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(w, modulo, 2047, 1000)
+	return w
+}
+
+// A joint that moved far while its motor was silent may have moved either way round.
+func TestRangeBeginsAnewAfterASilence(t *testing.T) {
+	w := lowered(t)
 	later := w.seen.Add(time.Second)
 	w.add(3500, later)
 	w.add(3502, later.Add(readEvery))
@@ -99,8 +105,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	if text := w.lostWay(); !strings.HasPrefix(text, "elbow_flex ") || !strings.Contains(text, "both ends again") {
 		t.Errorf("%q does not say what to do", text)
 	}
-	gap := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
-	byHand(gap, modulo, 2047, 1000)
+	gap := lowered(t)
 	later = gap.seen.Add(400 * time.Millisecond) // time in which the joint cannot have moved the other way round
 	gap.add(2000, later)
 	gap.add(2010, later.Add(readEvery))
@@ -117,8 +122,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 		{20 * time.Millisecond, 1400, 0},
 		{20 * time.Millisecond, 1900, 1}, // almost half a turn: either way
 	} {
-		w := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
-		byHand(w, modulo, 2047, 1000)
+		w := lowered(t)
 		later := w.seen.Add(tt.gap)
 		w.add(1000+tt.way, later)
 		w.add(1002+tt.way, later.Add(readEvery))
@@ -126,8 +130,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 			t.Errorf("%d counts in %v: at %d with %d restarts, want %d", tt.way, tt.gap, w.at, w.restarts, tt.restarts)
 		}
 	}
-	rest := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
-	byHand(rest, modulo, 2047, 1000)
+	rest := lowered(t)
 	rest.add(1002, rest.seen.Add(time.Minute)) // the joint rested for a minute
 	if rest.low != 1000 || rest.high != 2047 || rest.restarts != 0 {
 		t.Errorf("%d to %d with %d restarts, want the earlier range", rest.low, rest.high, rest.restarts)

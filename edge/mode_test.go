@@ -125,8 +125,11 @@ func modeTables() string {
 		}
 		b.WriteString("\n")
 	}
-	row("request \\ mode", int(numModes), func(m int) string { return mode(m).String() })
-	b.WriteString("|" + strings.Repeat("---|", int(numModes)+1) + "\n")
+	head := func(first string) {
+		row(first, int(numModes), func(m int) string { return mode(m).String() })
+		b.WriteString("|" + strings.Repeat("---|", int(numModes)+1) + "\n")
+	}
+	head("request \\ mode")
 	for r := range numRequests {
 		row(r.String(), int(numModes), func(m int) string {
 			next := modes[m][r]
@@ -143,8 +146,7 @@ func modeTables() string {
 		})
 	}
 	b.WriteString("\n")
-	row("arm \\ mode", int(numModes), func(m int) string { return mode(m).String() })
-	b.WriteString("|" + strings.Repeat("---|", int(numModes)+1) + "\n")
+	head("arm \\ mode")
 	for p, name := range []string{"unarmed", "arming", "armed", "parking", "done"} {
 		row(name, int(numModes), func(m int) string { return sources[m][p].String() })
 	}

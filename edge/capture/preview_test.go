@@ -124,19 +124,19 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 
 // Goal: raw pictures are encoded for the preview, unless they are too large.
 func TestPreviewOfRawPictures(t *testing.T) {
-	e := New("top", film(camera.RGB8, 4096, 2160, make([]byte, 3*4096*2160)), 0)
-	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
-	captureOne(t, e)
-	p.Request(1)
-	p.Refresh(1)
+	preview := func(width, height int) *Preview {
+		e := New("top", film(camera.RGB8, width, height, make([]byte, 3*width*height)), 0)
+		p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
+		captureOne(t, e)
+		p.Request(1)
+		p.Refresh(1)
+		return p
+	}
+	p := preview(4096, 2160)
 	if _, err := p.Read(make([]byte, p.MaxBytes()), 1); err == nil || p.MaxBytes() > previewMaxBytes {
 		t.Errorf("26 MB: %v with room for %d bytes, want a refusal and at most %d", err, p.MaxBytes(), previewMaxBytes)
 	}
-	e = New("top", film(camera.RGB8, 64, 48, make([]byte, 3*64*48)), 0)
-	p = newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
-	captureOne(t, e)
-	p.Request(1)
-	p.Refresh(1)
+	p = preview(64, 48)
 	room := make([]byte, p.MaxBytes())
 	still := rttest.Must(p.Read(room, 1))(t)
 	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 ||

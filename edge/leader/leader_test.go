@@ -135,6 +135,12 @@ func (s *stand) want(number uint32, align bool) {
 	s.Want(s.now(), number, align, s.place)
 }
 
+// arrive brings the leader to the follower's pose, where it waits for a hand.
+func (s *stand) arrive() {
+	s.want(1, true)
+	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
+}
+
 // keepOpen reopens the leader's port until the test ends.
 func (s *stand) keepOpen() {
 	var ending atomic.Bool
@@ -307,8 +313,7 @@ func TestAPushTakesOver(t *testing.T) {
 	}
 	s.hand.Move(s.now(), middle+400, 2000)
 	s.until("felt", func(p *Pose) bool { return p.Pushes == 1 })
-	s.want(1, true)
-	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
+	s.arrive()
 	s.cycles(50)
 	if !s.stiff() || s.Pose().State != Driven {
 		t.Fatalf("torque %v, %+v: want it held until somebody takes it", s.bus.TorqueEnabled(), *s.Pose())
@@ -342,8 +347,7 @@ func TestALateArrivalIsNoHand(t *testing.T) {
 func TestHandThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
-	s.want(1, true)
-	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
+	s.arrive()
 	s.align.by = s.now()
 	s.until("given up", func(p *Pose) bool { return p.State == Failed })
 	if s.stiff() || !s.says("no hand took it") {
