@@ -275,9 +275,8 @@ func (c *control) act(now rt.Instant, drives source) {
 		c.core.Hold() // no goal is sent: the motors hold
 
 		if drives == policy || drives == person && c.shares() { // otherwise no action was due
-			c.stats.starved.Add(1)
+			c.starve()
 			c.stats.starvedBus.Add(1)
-			c.recordStarved()
 		}
 	case drives == policy:
 		c.actPolicy(now)
@@ -323,11 +322,10 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 		c.stats.actions.Add(1)
 	}
 	if action.Row == nil {
-		c.stats.starved.Add(1)
+		c.starve()
 		if c.session.start && now.Sub(c.session.began) < c.degradedAfter {
 			c.stats.starvedStart.Add(1)
 		}
-		c.recordStarved()
 		c.change(now, causeStarved)
 		if c.run.empty++; c.run.empty == c.maxEmpty && c.run.state != stateConnecting {
 			c.events.Emit(now, event.Empty, int64(c.run.empty), int64(c.run.lacks.Longest()))
@@ -404,11 +402,10 @@ type lastAction struct {
 //
 //rt:noalloc
 func (c *control) repeatLast(now rt.Instant) {
-	if !c.repeats || c.last.from == 0 || c.core.MaxAge > 0 && now.Sub(c.last.from) > c.core.MaxAge {
-		return
+	if c.repeats && c.last.from != 0 && (c.core.MaxAge <= 0 || now.Sub(c.last.from) <= c.core.MaxAge) {
+		c.arm.Drive(now, c.last.row)
+		c.stats.repeated.Add(1)
 	}
-	c.arm.Drive(now, c.last.row)
-	c.stats.repeated.Add(1)
 }
 
 //rt:noalloc
@@ -444,13 +441,12 @@ func (c *control) merge(now rt.Instant) {
 	}
 	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)
 	c.learnPace(a.Body.InferenceMs, res.RTT)
-	switch res.Outcome {
-	case chunk.Joined:
-	case chunk.Unknown:
-		c.dropAnswer(a, key, uplink.DropUnknown, res)
-		return
-	default:
-		c.dropAnswer(a, key, dropOutcome+int(res.Outcome), res)
+	if res.Outcome != chunk.Joined {
+		reason := dropOutcome + int(res.Outcome)
+		if res.Outcome == chunk.Unknown {
+			reason = uplink.DropUnknown
+		}
+		c.dropAnswer(a, key, reason, res)
 		return
 	}
 	c.recordChunk(a, key, record.Joined, res)
@@ -466,8 +462,11 @@ func (c *control) merge(now rt.Instant) {
 	if c.mode.drives() == policy {
 		c.arm.StartArming()
 	}
-	// without an open session, the chunk answers a request of a lost session
-	if c.heldAll == 0 && c.session.epoch != 0 {
+	// Without an open session, the chunk answers a request of a lost session. While a camera is away, all actions of a
+	// chunk are too old to run.
+	asked := c.asked(key)
+	old := asked != 0 && c.core.MaxAge > 0 && now.Sub(asked) > c.core.MaxAge
+	if c.heldAll == 0 && c.session.epoch != 0 && !old {
 		c.change(now, causeMerged)
 	}
 }

@@ -245,6 +245,12 @@ func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
 	r.in.Answers.Publish(key)
 }
 
+// pictured sets the age of the oldest picture in the request with this key.
+func (r *rig) pictured(key int64, age time.Duration) {
+	*r.in.Sources.Reserve() = uplink.Source{Key: key, At: r.Now().Add(-age)}
+	r.in.Sources.Commit()
+}
+
 // told drains the queue of events, and returns the events with these codes, without their instants.
 func (r *rig) told(codes ...event.Code) (events []event.Event) {
 	r.events.Drain(func(e event.Event) {
@@ -638,13 +644,25 @@ func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	d := r.in.Sources.Reserve()
-	*d = uplink.Source{Key: 1, At: r.Now().Add(-500 * time.Millisecond)}
-	r.in.Sources.Commit()
+	r.pictured(1, 500*time.Millisecond)
 	r.answer(1, 6)
 	r.step(3)
 	if got := r.stats.age.Max(); got < 500*time.Millisecond {
 		t.Errorf("action age %v, want at least 500 ms", got)
+	}
+}
+
+// A chunk whose actions are all too old to run, as while a camera is away, does not change the state of a stalled run.
+func TestAChunkTooOldToRunStaysStalled(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.step(2 * testHorizon)
+	r.pictured(r.session.key, 2*time.Second)
+	r.answer(r.session.key, 6)
+	r.told()
+	r.step(3)
+	if told := r.told(event.StateChanged); r.run.state != stateStalled || len(told) > 0 {
+		t.Errorf("state %v after %+v, want STALLED throughout", r.run.state, told)
 	}
 }
 

@@ -119,8 +119,11 @@ func RecordFolders(id string) (dirs []string, hidden, name string, err error) {
 	return dirs, hidden, name, nil
 }
 
+// starve counts and records a tick on which an action was due and none ran.
+//
 //rt:noalloc
-func (c *control) recordStarved() {
+func (c *control) starve() {
+	c.stats.starved.Add(1)
 	if c.entry != nil {
 		c.entry.Starved = true
 	}
