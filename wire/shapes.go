@@ -113,8 +113,8 @@ func CheckUnits(field string, server, client []string) error {
 	if len(server) == 0 || len(client) == 0 || slices.Equal(server, client) {
 		return nil
 	}
-	return fmt.Errorf("wire: %s: client has %q, server wants %q, the units in which its policy was trained: norm in a "+
-		"robot file makes degrees range_m100_100", field, client, server)
+	return fmt.Errorf("wire: %s: client has %q, server wants %q, the units in which its policy was trained; norm in a "+
+		"robot file sets the units of an arm", field, client, server)
 }
 
 // CheckCameraShapes refuses cameras for which the two sides give different sizes.
