@@ -150,6 +150,13 @@ type rig struct {
 
 func newRig(t *testing.T) *rig { return newLookingRig(t, 1) }
 
+// running returns a rig after this number of ticks, with answers of the value 10 after three ticks each.
+func running(t *testing.T, ticks int) *rig {
+	r := newRig(t)
+	r.serve(ticks, 3, 10)
+	return r
+}
+
 // newLookingRig returns a rig for a policy that looks at this number of observations together.
 func newLookingRig(t *testing.T, steps int) *rig {
 	t.Helper()
@@ -338,8 +345,7 @@ func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
 }
 
 func TestSteadyStreamNeverStarves(t *testing.T) {
-	r := newRig(t)
-	r.serve(300, 3, 10)
+	r := running(t, 300)
 	rttest.Want(t, r.starved(), 0, "starved ticks")
 	if got := r.view().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
@@ -349,8 +355,7 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 // Goal: a lost chunk costs about one round trip: the trigger requests again after estimate +
 // epsilon + 1 ticks, long before the schedule is empty.
 func TestALostChunkIsAskedForAgain(t *testing.T) {
-	r := newRig(t)
-	r.serve(60, 3, 10)
+	r := running(t, 60)
 	r.request()
 	at := r.index
 	r.request()
@@ -382,8 +387,7 @@ func TestAnAnswerIsDueSinceTheFirstRequest(t *testing.T) {
 }
 
 func TestRunningDryHoldsAndRecovers(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	goal := r.arm.Goal[0]
 	r.step(testHorizon + 10) // no answers
 	if r.run.state != stateStalled {
@@ -446,8 +450,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 // Goal: a run whose joints are all held is not STREAMING, even if chunks arrive. It is STREAMING
 // again after the motors have recovered.
 func TestEveryJointHeldIsStalled(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	r.bus.says.Hold = 1 // the bus holds one of the two joints
 	r.serve(40, 3, 10)
 	rttest.Want(t, r.run.state, stateStreaming, "one joint is held: state")
@@ -475,8 +478,7 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 }
 
 func TestOldActionsNeverRun(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	r.core.MaxAge = 5 * testPeriod
 	n := r.view().N
 	r.step(10)
@@ -547,8 +549,7 @@ func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 }
 
 func TestLinkLossAndReturn(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	r.in.Lose()
 	sent := r.requests()
 	r.step(8)
@@ -571,8 +572,7 @@ func TestLinkLossAndReturn(t *testing.T) {
 }
 
 func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	r.step(int(r.maxOffline/testPeriod) + 1)
 	if r.run.state != stateDead || r.arm.Phase != follow.Parking {
 		t.Fatalf("state %v phase %d, want DEAD and parking", r.run.state, r.arm.Phase)
@@ -654,8 +654,7 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 
 // A chunk whose actions are all too old to run, as while a camera is away, does not change the state of a stalled run.
 func TestAChunkTooOldToRunStaysStalled(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	r.step(2 * testHorizon)
 	r.pictured(r.session.key, 2*time.Second)
 	r.answer(r.session.key, 6)

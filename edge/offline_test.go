@@ -81,8 +81,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		}, func(*rig) {}}, event.LackSession, []string{"no session: no server answers",
 			"besides, joints were silent for 1."}, "cameras"},
 	} {
-		r := newRig(t)
-		r.serve(60, 3, 10)
+		r := running(t, 60)
 		so101 := rttest.Must(device.Robot("so101"))(t)
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, drive: r.drive, robot: so101}
 		e.control.in.NoSession.Store(&why)

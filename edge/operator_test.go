@@ -42,8 +42,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 }
 
 func TestResetBeginsAnEpisode(t *testing.T) {
-	r := newRig(t)
-	r.serve(60, 3, 10)
+	r := running(t, 60)
 	before := r.session.key
 	r.operator.resets.Add(1)
 	r.step(1)

@@ -61,8 +61,7 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 }
 
 func TestStatusLineNoAlloc(t *testing.T) {
-	r := newRig(t)
-	r.serve(100, 3, 10)
+	r := running(t, 100)
 	e := &Edge{control: r.control, drive: r.drive}
 	var l statusLine
 	if line := string(l.format(e, r.Now())); !strings.HasPrefix(line, "STREAMING") ||

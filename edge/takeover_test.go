@@ -397,8 +397,7 @@ func TestPauseAndTakeover(t *testing.T) {
 
 // Goal: a failed alignment leaves the arm paused.
 func TestAlignmentThatFails(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
+	r := running(t, 40)
 	l := r.lead(true, 0, 0)
 	r.operator.correct.Store(true)
 	r.led(2, l)
@@ -473,8 +472,7 @@ func (away) Grab(*camera.Frame) error { return camera.ErrGone }
 
 // Goal: no episode begins while the arm does not answer, or a camera is away.
 func TestNoEpisodeOfASilentArm(t *testing.T) {
-	r := newRig(t)
-	r.serve(60, 3, 10)
+	r := running(t, 60)
 	a := policyArm{&Edge{control: r.control, drive: r.drive, clock: r.Clock, link: r.link}}
 	rttest.Want(t, a.NotReady(), "", "the arm answers: not ready")
 	r.bus.silent = 3
@@ -582,8 +580,7 @@ func TestSuspendDuringACorrection(t *testing.T) {
 // Goal: an end during a correction parks the follower and leaves the leader as it is.
 func TestEndDuringACorrection(t *testing.T) {
 	for _, during := range []mode{aligning, correcting} {
-		r := newRig(t)
-		r.serve(60, 3, 10)
+		r := running(t, 60)
 		l := r.lead(true, 0, 0)
 		r.operator.correct.Store(true)
 		r.led(2, l)

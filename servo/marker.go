@@ -69,9 +69,7 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	if err != nil || !ok {
 		return want, err
 	}
-	if i := slices.IndexFunc(want, func(s robot.Setting) bool { return s.Register == marker.Register }); i >= 0 {
-		want = slices.Delete(want, i, i+1)
-	}
+	want = slices.DeleteFunc(want, func(s robot.Setting) bool { return s.Register == marker.Register })
 	return append(want, marker), nil
 }
 
