@@ -2,7 +2,6 @@ package pickle
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -439,7 +438,7 @@ func (d *decoder) fill(op opcode) error {
 			return malformed("items for a %T, want a list", into)
 		}
 		list.Items = append(list.Items, values...)
-		return nest(&list.depth, values)
+		return nil
 	}
 	dict, ok := into.(*Dict)
 	if !ok || len(values)%2 != 0 {
@@ -452,35 +451,9 @@ func (d *decoder) fill(op opcode) error {
 		}
 		dict.Set(key, values[i+1])
 	}
-	return nest(&dict.depth, values)
-}
-
-func newTuple(items []Value, err error) (Value, error) {
-	t := &Tuple{Items: append([]Value(nil), items...)}
-	return t, cmp.Or(err, nest(&t.depth, t.Items))
-}
-
-// nest updates the depth of a container to which values were added, and refuses a depth above maxDepth.
-func nest(depth *int, values []Value) error {
-	for _, v := range values {
-		*depth = max(*depth, 1+depthOf(v))
-	}
-	if *depth > maxDepth {
-		return tooLarge("nested containers", *depth, maxDepth)
-	}
 	return nil
 }
 
-func depthOf(v Value) int {
-	switch v := v.(type) {
-	case *List:
-		return v.depth
-	case *Tuple:
-		return v.depth
-	case *Dict:
-		return v.depth
-	case *Object:
-		return v.depth
-	}
-	return 0
+func newTuple(items []Value, err error) (Value, error) {
+	return &Tuple{Items: append([]Value(nil), items...)}, err
 }

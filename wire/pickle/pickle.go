@@ -8,7 +8,8 @@
 // by the constants below.
 //
 // A Value is one of nil, bool, int64, float64, string, []byte, *List, *Tuple, *Dict, *Object and
-// *Array. Bytes and the data of arrays are parts of the source.
+// *Array. Bytes and the data of arrays are parts of the source. A list or a dict may contain itself, so walk
+// through values only to a bounded depth.
 //
 // Source: Python's Lib/pickletools.py and Lib/pickle.py; NumPy's __reduce__ of ndarray, dtype and
 // scalars; torch's legacy serialization (torch/serialization.py, _legacy_save).
@@ -24,23 +25,16 @@ import (
 type Value any
 
 // List is a Python list.
-type List struct {
-	Items []Value
-	depth int
-}
+type List struct{ Items []Value }
 
 // Tuple is a Python tuple.
-type Tuple struct {
-	Items []Value
-	depth int
-}
+type Tuple struct{ Items []Value }
 
 // Dict is a Python dict with text keys, in the order of the first insertions.
 type Dict struct {
 	Keys   []string
 	Values []Value
 	index  map[string]int
-	depth  int
 }
 
 // Get returns the value of key, or nil without such a key.
@@ -71,7 +65,6 @@ type Object struct {
 	Class string // name of the class without its module
 	State *Dict  // nil: it has no attributes
 	Args  []Value
-	depth int
 }
 
 // Bounds of a pickle. A message of LeRobot with 100 joints and 4000 actions is within all of them.
@@ -79,7 +72,6 @@ const (
 	maxBytes = 64 << 20 // bytes of the source
 	maxOps   = 1 << 18  // opcodes, including those of archives; each opcode makes at most one value
 	maxMarks = 64       // nested MARKs
-	maxDepth = 32       // nested containers
 	maxText  = 4096     // bytes of a text
 )
 

@@ -126,7 +126,7 @@ func (d *decoder) build(into, state Value) error {
 			return malformed("the state of a %s is a %T, want one dict", v.Class, state)
 		}
 		v.State = dict
-		return nest(&v.depth, []Value{dict})
+		return nil
 	case *Array:
 		return d.content(v, state)
 	case *dtype:
