@@ -11,10 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-var (
-	errTooLarge = errors.New("observation is larger than the pictures of this policy can be")
-	errLate     = errors.New("a newer observation was here already")
-)
+var errLate = errors.New("a newer observation was here already")
 
 // receiver holds the transport's callbacks for observations and tokens that arrive.
 //
@@ -56,7 +53,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 		r.events.queue(uuid, h, wire.EventBadObservation, err)
 	case len(sample.Payload) > r.observationMax:
 		r.stats.malformed.Add(1)
-		r.events.queue(uuid, h, wire.EventBadObservation, errTooLarge)
+		r.events.queue(uuid, h, wire.EventBadObservation, r.tooLarge(len(sample.Payload)))
 	default:
 		r.put(session, h, sample.Payload, now)
 	}
@@ -97,6 +94,14 @@ func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Inst
 		session.shown.superseded.Add(1)
 	}
 	r.work.Wake()
+}
+
+// tooLarge returns the error for an observation of n bytes.
+//
+//go:noinline
+func (r *receiver) tooLarge(n int) error {
+	return fmt.Errorf("an observation of %s, where this policy's pictures need at most %s: send JPEG, or smaller or "+
+		"fewer pictures", memory.Size(n), memory.Size(r.observationMax))
 }
 
 // noRoom returns the error for an observation of n bytes for which there is no memory.

@@ -342,12 +342,13 @@ func TestMalformedSamples(t *testing.T) {
 	h := obsHeader(0, 1)
 	future, chunk := h, h
 	future.SchemaVersion, chunk.MsgType = 2, wire.MsgActionChunk
+	r.put(make([]byte, b.server.receiver.observationMax+1), wire.AppendHeader(nil, h))
+	r.wantEvent(wire.EventBadObservation, "send JPEG, or smaller or fewer pictures")
 	for _, s := range []struct{ body, attachment []byte }{
 		{body, nil},
 		{body, []byte("short")},
 		{body, wire.AppendHeader(nil, future)},
 		{body, wire.AppendHeader(nil, chunk)},
-		{make([]byte, b.server.receiver.observationMax+1), wire.AppendHeader(nil, h)},
 	} {
 		r.put(s.body, s.attachment)
 	}
