@@ -577,6 +577,8 @@ class Policy:
         known = [session.rows.get(r.tobytes()) for r in prefix]
         if all(k is not None for k in known):
             return torch.stack(known).to(self.device)
+        if normalizer is not None and (padded := normalizer.features.get("action")):  # EVO1 pads its actions with zeros
+            rows = torch.nn.functional.pad(rows, (0, padded.shape[0] - rows.shape[1]))
         transition = create_transition(action=rows)
         if normalizer is not None:
             transition = normalizer(transition)

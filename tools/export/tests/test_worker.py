@@ -345,7 +345,7 @@ def test_a_normalisation_that_a_step_leaves_out(act: Path, tmp_path: Path) -> No
             worker.Policy(settings(path.parent), lambda text: None)
 
 
-def test_statistics_of_padded_vectors() -> None:
+def test_padded_vectors() -> None:
     """EVO1 pads the state and the action, and its processors have statistics of the padded vectors."""
     from lerobot.policies.evo1.configuration_evo1 import Evo1Config
     from lerobot.policies.evo1.processor_evo1 import make_evo1_pre_post_processors
@@ -353,7 +353,12 @@ def test_statistics_of_padded_vectors() -> None:
     inputs, outputs = checkpoints.features({"front": (64, 64)})
     config = Evo1Config(input_features=inputs, output_features=outputs, device="cpu")
     processors = make_evo1_pre_post_processors(config, checkpoints.stats(["front"]))
-    worker.Policy.check_statistics(SimpleNamespace(config=config, processors=processors))
+    policy = SimpleNamespace(config=config, processors=processors, torch=torch, device="cpu")
+    worker.Policy.check_statistics(policy)
+    prefix = np.random.default_rng(0).uniform(-20, 20, (3, 6)).astype(np.float32)
+    rows = worker.Policy.model_rows(policy, worker.Session(processors), prefix)
+    np.testing.assert_allclose(processors[1](rows[None])[0], prefix, rtol=1e-4, atol=1e-4)
+    assert rows.shape == (3, config.max_action_dim) and not rows[:, 6:].any()
 
 
 def test_weights_that_lerobot_would_fill(act: Path, tmp_path: Path) -> None:
