@@ -74,6 +74,9 @@ func manifestOf(args []string) string {
 	return os.Getenv("LEAN_SERVER_MANIFEST")
 }
 
+// errNotAssigned does not show its line, which may have a secret, such as HF_TOKEN.
+var errNotAssigned = errors.New("want NAME=VALUE, without export")
+
 // variable parses one line like systemd's EnvironmentFile=, except values over several lines:
 // NAME=VALUE, the value perhaps in quotes; comments and empty lines have no name.
 func variable(line string) (name, value string, err error) {
@@ -84,7 +87,7 @@ func variable(line string) (name, value string, err error) {
 	name, value, assigns := strings.Cut(line, "=")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if !assigns || name == "" || strings.ContainsAny(name, " \t\"'") {
-		return "", "", fmt.Errorf("got %q, want NAME=VALUE", line)
+		return "", "", errNotAssigned
 	}
 	for _, quote := range []string{`"`, `'`} {
 		if len(value) < 2 || !strings.HasPrefix(value, quote) {

@@ -23,7 +23,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 		{"LEAN_SERVER_ORT=/opt/flag/lib", nil, "--manifest " + manifest, "/opt/flag/lib"},
 		{"EDGERT_ORT=/opt/none/lib\n", []string{"EDGERT_ORT=/opt/mine"}, "--manifest " + manifest, "/opt/mine"},
 		{"EDGERT_ORT=/opt/none/lib\n", []string{"LEAN_SERVER_MANIFEST=" + manifest}, "", "/opt/none/lib"},
-		{"EDGERT_ORT\n", nil, "--manifest " + manifest, "environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
+		{"export HF_TOKEN=hf_secret\n", nil, "--manifest " + manifest, "environment:1: want NAME=VALUE"},
 		{"\nX=\"a\n", nil, "--manifest " + manifest, "environment:2: X: the quote"},
 	} {
 		rttest.WriteFile(t, filepath.Dir(bundle), "environment", tt.file)
