@@ -185,6 +185,11 @@ class Policy:
             config = PreTrainedConfig.from_pretrained(self.folder)
         except ValueError as error:
             raise Fault("; ".join([*broken_plugins(), f"{type(error).__name__}: {error}"])) from error
+        except Exception as error:
+            if type(error).__name__ != "DecodingError":
+                raise
+            path = Path(self.folder) / "config.json"
+            raise Fault(f"model.repo_or_path: {path}: {error}: install the LeRobot that wrote it, this is {self.version}") from error
         config.device, config.pretrained_path = self.device, Path(self.folder)
         self.dtype = None
         if settings.dtype and hasattr(config, "dtype"):
@@ -315,12 +320,15 @@ class Policy:
             steps = json.loads(file.read_text()).get("steps", []) if file.exists() else []
             return {"device_processor": {"device": device} for s in steps for device in [self.device if "pre" in name else "cpu"] if s.get("registry_name") == "device_processor"}
 
-        return make_pre_post_processors(
-            self.config,
-            pretrained_path=str(self.folder),
-            preprocessor_overrides=overrides("policy_preprocessor.json"),
-            postprocessor_overrides=overrides("policy_postprocessor.json"),
-        )
+        try:
+            return make_pre_post_processors(
+                self.config,
+                pretrained_path=str(self.folder),
+                preprocessor_overrides=overrides("policy_preprocessor.json"),
+                postprocessor_overrides=overrides("policy_postprocessor.json"),
+            )
+        except FileNotFoundError as error:
+            raise Fault(f"model.repo_or_path: {error}: copy policy_* from the folder that training wrote") from error
 
     def keeps_state(self, step) -> bool:
         """Whether a step keeps something from one request for the next, as far as its class shows."""

@@ -361,6 +361,18 @@ def test_padded_vectors() -> None:
     assert rows.shape == (3, config.max_action_dim) and not rows[:, 6:].any()
 
 
+def test_files_of_another_lerobot_and_absent_ones(act: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(act, tmp_path / "act")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"new_key": 1}))
+    with pytest.raises(worker.Fault, match="`new_key` are not valid for ACTConfig: install the LeRobot that wrote it"):
+        worker.Policy(settings(folder), lambda text: None)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "policy_postprocessor.json").unlink()
+    with pytest.raises(worker.Fault, match="policy_postprocessor.json' not found .*: copy policy_\\* from"):
+        worker.Policy(settings(folder), lambda text: None)
+
+
 def test_weights_that_lerobot_would_fill(act: Path, tmp_path: Path) -> None:
     folder = changed(act, tmp_path / "act", "model.safetensors", without("action_head"))
     with pytest.raises(worker.Fault, match="no weights for 2 of .* such as model.action_head"):
