@@ -174,8 +174,9 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	return bad
 }
 
-// Release makes every motor of a robot limp without opening an Arm. The error wraps ErrTorque and
-// names the motors that did not confirm.
+// Release makes every motor of a robot limp without opening an Arm. Other motors on the bus, such as the wheels of a
+// base that the robot's description lacks, get the command too, but their confirmation is not requested. The error
+// wraps ErrTorque and names the motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
 	_ = stopWheels(b, r) // a wheel that misses the torque-off frame at least stops
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
@@ -191,14 +192,10 @@ func Release(b *Bus, r robot.Robot) error {
 			continue
 		}
 		garbled = garbled || errors.Is(err, ErrGarbled)
-		name := "shadow"
-		for _, m := range r.Motors {
-			if m.ID == ids[i] {
-				name = m.Name
-			}
-		}
-		names = append(names, fmt.Sprintf("motor %d (%s)", ids[i], name))
+		names = append(names, fmt.Sprintf("motor %d (%s)", ids[i], r.ServosOf(ids[i])[0].Name))
 	}
+	b.tx = b.format.AppendWrite(b.tx[:0], Broadcast, row.Addr, make([]byte, row.Size))
+	b.send(b.tx)
 	cure := "switch off the motors' supply"
 	switch len(names) {
 	case 0:

@@ -95,7 +95,8 @@ func TestABaseDrives(t *testing.T) {
 	}
 }
 
-// Goal: a base that a killed run has left turning stops when OpenArm opens it, and when Release makes it limp.
+// Goal: a base that a killed run has left turning stops when OpenArm opens it, and when Release makes it limp, also
+// without the base's description.
 func TestABaseLeftTurning(t *testing.T) {
 	r, bus, wheels := lekiwi(t)
 	mustOpen(t, config(bus, r)).Close()
@@ -127,6 +128,12 @@ func TestABaseLeftTurning(t *testing.T) {
 		}
 	})
 	checkTorque(t, bus, "after Release", false)
+	turn()
+	onBus(t, bus, r, func(b *servo.Bus) {
+		rttest.Do(t, servo.Release(b, robotOf(t, "so101")))
+		rttest.Do(t, b.Ping(9)) // answered after the command to all motors
+	})
+	checkTorque(t, bus, "after Release of an SO-101", false)
 }
 
 func TestABaseAllocatesNothing(t *testing.T) {

@@ -273,11 +273,14 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 	a.clean()
 }
 
+// neverStalls makes an arm of motors whose joints do not count as stalled.
+func neverStalls(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour }
+
 // Goal: a gripper that holds an object keeps its force when its protection trips. It opens when a goal opens it, and is
 // then no longer overloaded.
 func TestOverloadedGripper(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a := newSimArm(t, servosim.Config{}, neverStalls)
 	const gripper = 5
 	a.drive()
 	states := a.bus.States()
@@ -356,7 +359,7 @@ func TestEncoderFault(t *testing.T) {
 // no restart.
 func TestLimpJointOfMotors(t *testing.T) {
 	t.Parallel()
-	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a := newSimArm(t, servosim.Config{}, neverStalls)
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
 	a.want[0] = -20
