@@ -160,7 +160,7 @@ func (b *Bundle) digest() (string, error) {
 		}
 		if want, listed := b.Files[name]; listed && sum != want {
 			return "", fmt.Errorf("%s is not the file that was exported: sha256 %s, want %s: copy the "+
-				"whole bundle again", name, sum, want)
+				"whole bundle again (in a clone by git: git lfs pull)", name, sum, want)
 		}
 		if name == reportName {
 			continue

@@ -317,7 +317,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		}, "policy.onnx.data is listed"},
 		{"graph is another file", func(m map[string]any) {
 			m["files"].(map[string]any)[graphName] = strings.Repeat("0", 64)
-		}, ": copy the whole bundle again"},
+		}, ": copy the whole bundle again (in a clone by git: git lfs pull)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
