@@ -103,9 +103,9 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	}
 }
 
-// bounded returns an armed SO-101 whose motors have the bounds b; set may change the robot's
+// bounded returns an armed SO-101 whose motors have the bounds b, after changes of the robot's
 // reactions. The fake servos measure 35 C and 7.4 V and report no fault themselves.
-func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line) {
+func bounded(t *testing.T, b robot.Bounds, changes ...func(*robot.Safety)) (*Arm, *line) {
 	t.Helper()
 	a, l := openLine(t)
 	for i := range a.units {
@@ -113,7 +113,9 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 		a.health.readings[i].setBounds(b)
 		l.servos[int(a.units[i].id)].mem[62], l.servos[int(a.units[i].id)].mem[63] = 74, 35
 	}
-	set(&a.robot.Safety)
+	for _, change := range changes {
+		change(&a.robot.Safety)
+	}
 	arm(t, a)
 	reads(a, l, look)
 	if a.Warned() != 0 || held(a) != 0 || a.Fatal() != nil {
@@ -127,7 +129,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 const look = 6*int(healthEvery/(10*time.Millisecond)) + 1
 
 func TestBoundsOfHeat(t *testing.T) {
-	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65}, func(*robot.Safety) {})
+	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65})
 	l.servos[3].mem[63] = 55
 	reads(a, l, boundReads*look)
 	if a.Warned() != 4 || held(a) != 0 || a.Fatal() != nil {
@@ -160,7 +162,7 @@ func TestBoundsOfHeat(t *testing.T) {
 }
 
 func TestBoundsOfTheSupply(t *testing.T) {
-	a, l := bounded(t, robot.Bounds{LowWarn: 68, LowAct: 62}, func(*robot.Safety) {})
+	a, l := bounded(t, robot.Bounds{LowWarn: 68, LowAct: 62})
 	sag := func(tenths byte, rounds int, warned, kept robot.Joints) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
@@ -227,7 +229,7 @@ func TestALostReplyPutsTheWatchOff(t *testing.T) {
 
 // A motor that never answers does not keep the others' windows from being read.
 func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
-	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
+	a, l := bounded(t, robot.Bounds{HotAct: 60})
 	l.servos[1].mute = true
 	l.servos[5].mem[63] = 61
 	reads(a, l, 10*look*boundReads)
@@ -268,7 +270,7 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 // A joint with priority in every tick, such as a joint that sags by some degrees, gets every second
 // window. The other windows are still read in turn.
 func TestAttentionLeavesTheOthersWatched(t *testing.T) {
-	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
+	a, l := bounded(t, robot.Bounds{HotAct: 60})
 	l.servos[5].mem[63] = 61
 	for n := 0; a.Fatal() == nil; n++ {
 		if n > 3*look*boundReads {

@@ -194,8 +194,7 @@ func TestExchangedAdapters(t *testing.T) {
 	for _, number := range []string{"C", "A"} { // a spare adapter, and the arm's own
 		plug(number)
 		until(t, p, "back", func(robot.Joints) bool { return !p.Away() })
-		rttest.Do(t, bus.Unplug())
-		until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+		unplug(t, bus, p)
 		rttest.Do(t, bus.Replug())
 	}
 	rttest.Want(t, strings.Count(log.String(), "serial number B"), 1, "lines of one reason")
