@@ -173,8 +173,7 @@ func (q Quantiles) UpTo(longest float64) Quantiles {
 	}
 }
 
-// MarshalJSON writes the bins as an object from microseconds to counts, in
-// ascending order; cyclictest's own JSON has the same form.
+// MarshalJSON writes the bins as an object from microseconds to counts, in ascending order.
 func (t *Tally) MarshalJSON() ([]byte, error) {
 	text := []byte{'{'}
 	for i, us := range t.keys() {

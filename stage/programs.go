@@ -121,9 +121,14 @@ func Tool[O any](run func(O) error) {
 	}
 }
 
-// LongTool does the same as Tool for a tool whose context ends at SIGINT or SIGTERM.
+// LongTool does the same as Tool for a tool whose context ends at SIGINT, SIGTERM or SIGHUP. Under nohup it ignores
+// SIGHUP.
 func LongTool[O any](run func(context.Context, O) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+	if signal.Ignored(syscall.SIGHUP) {
+		ends = ends[:2]
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	Tool(func(o O) error { return run(ctx, o) })
 }

@@ -1,9 +1,11 @@
 package stage
 
 import (
+	"context"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -25,7 +27,19 @@ func TestScrubbed(t *testing.T) {
 	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort",
 		"BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
 	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("scrubbed = %q, want %q", got, want)
+	rttest.Equal(t, got, want, "scrubbed")
+}
+
+// A terminal that closes ends a tool in order, so that it removes its files and writes its log.
+func TestAHangupEndsALongTool(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("nohup keeps the signal away")
 	}
+	defer func(args []string) { os.Args = args }(os.Args)
+	os.Args = os.Args[:1]
+	LongTool(func(ctx context.Context, _ struct{}) error {
+		rttest.Do(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		<-ctx.Done()
+		return nil
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"go/types"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,12 +78,8 @@ func TestDocKeys(t *testing.T) {
 				bare = append(bare, keys...)
 			}
 		}
-		if got := keysOf(t, m.full); !slices.Equal(got, full) {
-			t.Errorf("%s writes %v, docs/wire.md says %v", name, got, full)
-		}
-		if got := keysOf(t, m.bare); !slices.Equal(got, bare) {
-			t.Errorf("%s without optional keys writes %v, docs/wire.md says %v", name, got, bare)
-		}
+		rttest.Equal(t, keysOf(t, m.full), full, "keys of %s, beside docs/wire.md", name)
+		rttest.Equal(t, keysOf(t, m.bare), bare, "keys of %s without optional ones, beside docs/wire.md", name)
 	}
 }
 
@@ -113,9 +108,7 @@ func TestDocEventCodes(t *testing.T) {
 	}
 	want := []string{string(EventDraining), string(EventBadObservation), string(EventUnknownSession),
 		string(EventUnavailable), string(EventLate), string(EventModel), string(EventQuota)}
-	if !slices.Equal(got, want) {
-		t.Errorf("event codes in docs/wire.md = %v, want %v", got, want)
-	}
+	rttest.Equal(t, got, want, "event codes in docs/wire.md")
 }
 
 // TestDocLimits compares the table of limits in docs/wire.md with every Max constant of the package.
@@ -176,7 +169,5 @@ func TestDocKeysOfService(t *testing.T) {
 	for _, row := range docTables(t)["Keys"][1:] {
 		got = append(got, row[0])
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("keys in docs/wire.md = %v, want %v", got, want)
-	}
+	rttest.Equal(t, got, want, "keys in docs/wire.md")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,9 +184,7 @@ func TestCalmLasts(t *testing.T) {
 	for i := range 9 {
 		got = append(got, s.calmAt(i))
 	}
-	if want := []bool{true, true, false, false, false, false, true, true, false}; !slices.Equal(got, want) {
-		t.Errorf("calmAt = %v, want %v", got, want)
-	}
+	rttest.Equal(t, got, []bool{true, true, false, false, false, false, true, true, false}, "calmAt")
 }
 
 // The load that keeps the cores awake uses all core time that other programs leave, and measures

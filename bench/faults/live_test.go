@@ -96,9 +96,7 @@ func TestOutagesFollowTheScript(t *testing.T) {
 		for o := range outages(s.Plan(1, time.Millisecond), 4*time.Second) {
 			got = append(got, o)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", text, got, want)
-		}
+		rttest.Equal(t, got, want, "%s", text)
 	}
 }
 

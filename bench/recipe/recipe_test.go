@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +19,7 @@ func TestCellsOf(t *testing.T) {
 	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"},
 		{"rr40", "off", "alloc"}}
 	got := cellsOf([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
-	if !slices.Equal(got, want) {
-		t.Errorf("cellsOf = %v, want %v", got, want)
-	}
+	rttest.Equal(t, got, want, "cellsOf")
 }
 
 func TestTotalOf(t *testing.T) {

@@ -133,9 +133,7 @@ func TestFaultsOnParts(t *testing.T) {
 		for _, f := range faults[i].on(r.parts) {
 			got = append(got, f.Name)
 		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s, %s: %v, want %v", tt.robot, tt.fault, got, tt.want)
-		}
+		rttest.Equal(t, got, tt.want, "%s, %s", tt.robot, tt.fault)
 	}
 	r := run{robot: must(robot.ByName("lekiwi")), fault: &fault{set: 2}}
 	r.parts = partsOf(r.robot)

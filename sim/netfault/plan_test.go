@@ -252,9 +252,7 @@ func TestEveryNth(t *testing.T) {
 			t.Errorf("observation %d is lost", i)
 		}
 	}
-	if want := []int{2, 5, 9, 12}; !slices.Equal(lost, want) {
-		t.Errorf("lost %v, want %v: every third", lost, want)
-	}
+	rttest.Equal(t, lost, []int{2, 5, 9, 12}, "lost messages, every third")
 }
 
 func TestArrival(t *testing.T) {

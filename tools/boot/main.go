@@ -89,9 +89,9 @@ func play(ctx context.Context, o *options) error {
 	s.host = &container{root: s.root, state: filepath.Join(dir, "state"), arm: s.arm}
 	if o.Kernel != "" {
 		s.host = &machine{root: s.root, dir: dir, arch: o.Arch, accel: o.Accel, arm: s.arm}
-	}
-	if o.Kernel != "" && o.Accel != "kvm" {
-		s.slow = slowness
+		if o.Accel != "kvm" {
+			s.slow = slowness
+		}
 	}
 	defer s.remove()
 	if err := s.make(ctx, base, packages); err != nil {

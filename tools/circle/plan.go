@@ -105,7 +105,7 @@ func (p *plan) check() error {
 	for _, f := range []struct{ file, cure string }{
 		{stage.Program(p.given.Bin, "edge-rt"), "make build"},
 		{stage.Program(p.given.Bin, "lean-server"), "make build"},
-		{p.python(), "make export-env"},
+		{p.tool("python"), "make export-env"},
 		{p.tool("edgert-export"), "make export-env"},
 		{calibration, "run it in the repository's root"},
 	} {
@@ -122,7 +122,6 @@ func (p *plan) share(i int) int {
 }
 
 func (p *plan) at(name string) string { return filepath.Join(p.dir, name) }
-func (p *plan) python() string        { return p.tool("python") }
 
 func (p *plan) tool(name string) string {
 	return stage.Program(filepath.Join(p.given.Env, "bin"), name)

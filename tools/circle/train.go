@@ -44,7 +44,7 @@ func (r *round) train(ctx context.Context, n int) error {
 		fmt.Sprintf("--batch_size=%d", batch), fmt.Sprintf("--steps=%d", t.Steps),
 		fmt.Sprintf("--save_freq=%d", t.Steps), fmt.Sprintf("--log_freq=%d", every),
 		"--output_dir="+r.training(n))...)
-	cmd := exec.Command(r.python(), args...)
+	cmd := exec.Command(r.tool("python"), args...)
 	home := r.plan.at("huggingface")
 	cmd.Env = append(os.Environ(), "HF_HOME="+home, "HF_LEROBOT_HOME="+filepath.Join(home, "lerobot"),
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",

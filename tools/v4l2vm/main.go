@@ -130,11 +130,7 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 		lines = append(lines, strings.TrimSpace(name+" "+parameters[strings.SplitN(name, ".", 2)[0]]))
 	}
 	a.add("mods/order", []byte(strings.Join(lines, "\n")+"\n"))
-	line := "/v4l2.test -test.v -test.timeout=5m"
-	if m.Run != "" {
-		line += " -test.run=" + m.Run
-	}
-	a.add("tests", []byte(line+"\n"))
+	a.add("tests", []byte("/v4l2.test -test.v -test.timeout=5m -test.run="+m.Run+"\n"))
 	archive := filepath.Join(m.dir, "initramfs.gz")
 	return archive, errors.Join(append(errs, a.write(archive))...)
 }

@@ -2,7 +2,6 @@ package zenoh
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ func TestRepeats(t *testing.T) {
 			told = append(told, s)
 		}
 	}
-	if want := []int{1, 11, 31, 71, 151, 311, 631, 1231, 1831, 2431, 3031}; !slices.Equal(told, want) {
-		t.Errorf("logged at %v s, want %v", told, want)
-	}
+	rttest.Equal(t, told, []int{1, 11, 31, 71, 151, 311, 631, 1231, 1831, 2431, 3031}, "seconds of the log's lines")
 	logged := 0
 	for n := range 1000 {
 		if r.due(fmt.Sprintf("tcp/10.0.0.%d:7447", n), fmt.Errorf("closed"), began) {
