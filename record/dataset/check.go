@@ -470,8 +470,8 @@ func (c *checker) checkVideo(name, path string, v *video, episodes []int) {
 		c.find("%s is %dx%d, %s gives %dx%d", path, v.W, v.H, infoPath, w, h)
 	}
 	if math.Abs(v.FPS-fps) > fps*1e-6 {
-		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS,
-			c.info.FPS)
+		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path,
+			v.FPS, fps)
 	}
 	for _, n := range episodes {
 		e := &c.episodes[n]

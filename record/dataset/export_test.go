@@ -179,16 +179,14 @@ func TestTheActionIsWhatWasSent(t *testing.T) {
 // A missing tick, or one without an answer of the arm, shifts no frame in time: held frames fill short gaps, and long
 // gaps cut the episode, as does a machine that was suspended.
 func TestGaps(t *testing.T) {
-	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}, silent: [2]int{60, 70}, slept: 120}
+	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}, silent: [2]int{60, 70}, slept: 119}
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 5, record.Success)}
 	cfg := s.config(t)
 	d := data(t, cfg)
-	r := d.Report
-	want := counted(0, 10, 1)
-	want = append(append(want, 9, 9), counted(12, 48, 1)...)
-	same(t, "states", d.firsts(stateName), append(want, counted(70, 80, 1)...))
+	want := append(append(counted(0, 10, 1), 9, 9), counted(12, 48, 1)...)
+	same(t, "states", d.firsts(stateName), append(append(want, counted(70, 49, 1)...), counted(120, 30, 1)...))
 	same(t, "what is held has the goal", d.firsts(actionName)[9:12], []float64{9.25, 9.5, 9.5})
-	same(t, "episodes, held", []int{r.Episodes, r.Held, r.Left["gaps longer than 100ms, at which an episode was cut"]},
+	same(t, "episodes, held", []int{d.Episodes, d.Held, d.Left["gaps longer than 100ms, at which an episode was cut"]},
 		[]int{3, 2, 2})
 	same(t, "frame after the cut", d.firsts(frameIndex)[60], 0)
 	same(t, "the last part is the success", d.at(outcomeName, 60, 110),

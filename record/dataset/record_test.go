@@ -37,7 +37,7 @@ type scene struct {
 	first            int          // the tick with the first action
 	lost             map[int]bool // ticks that the file lacks
 	silent           [2]int       // ticks on which the arm does not answer
-	slept            int          // tick before which the machine was suspended
+	slept            int          // tick after a suspension, on which the arm does not answer
 	late             int64        // lateness in ns of the tick before a lost tick
 	blind            [2]float64   // seconds without pictures
 	mode             string
@@ -157,8 +157,8 @@ func (s *scene) tick(i int) *record.Tick {
 	m.State.Set([]float32{x, -x, 1})
 	m.Goal.Set([]float32{x + 0.5, -x, 1})
 	m.BusSilent = i >= s.silent[0] && i < s.silent[1]
-	if i == s.slept { // at tick 0 it has no effect
-		m.Suspended = 1e9
+	if i == s.slept && i > 0 {
+		m.BusSilent, m.Suspended = true, 1e9
 	}
 	if i >= s.held[0] && i < s.held[1] {
 		m.StepClipped, m.Held = s.clipped, 1&^s.clipped

@@ -57,6 +57,7 @@ type run struct {
 
 	wall     int64 // Unix time of instant 0, in ns
 	ticks    []tick
+	slept    time.Duration // time for which the machine was suspended since the newest of these ticks
 	marks    []mark
 	sessions map[uint32]record.Session // sessions by epoch
 	pictures map[string][]rt.Instant
@@ -70,7 +71,7 @@ type run struct {
 type tick struct {
 	at       rt.Instant
 	deadline rt.Instant
-	slept    time.Duration // time for which the machine was suspended before the tick
+	slept    time.Duration // time for which the machine was suspended since the previous tick
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
@@ -339,9 +340,7 @@ func (r *run) read(ctx context.Context) error {
 				r.again++
 				return nil
 			}
-			if last = t.At; t.BusSilent { // nobody knows where the arm was
-				return nil
-			}
+			last = t.At
 			return r.addTick(t)
 		},
 		Image: func(m *record.Image) error {
@@ -417,14 +416,19 @@ func (r *run) forget() {
 	r.pictures = nil
 	r.bad = nil
 	r.again, r.headless = 0, 0
+	r.slept = 0
 }
 
 func (r *run) addTick(t *record.Tick) error {
-	if t.State.N != len(r.joints) || t.Goal.N != len(r.joints) || t.Action.N != 0 && t.Action.N != len(r.joints) {
-		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name,
-			t.State.N, t.Goal.N, t.Action.N, len(r.joints))
+	r.slept += time.Duration(t.Suspended)
+	if t.BusSilent { // the arm's positions are not known
+		return nil
 	}
 	n := len(r.joints)
+	if t.State.N != n || t.Goal.N != n || t.Action.N != 0 && t.Action.N != n {
+		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name,
+			t.State.N, t.Goal.N, t.Action.N, n)
+	}
 	rows := make([]float32, 0, 2*n+t.Action.N)
 	rows = append(append(append(rows, t.State.Values()...), t.Goal.Values()...), t.Action.Values()...)
 	for _, v := range rows {
@@ -435,7 +439,7 @@ func (r *run) addTick(t *record.Tick) error {
 	k := tick{
 		at:       t.At,
 		deadline: t.At - rt.Instant(t.Lateness),
-		slept:    time.Duration(t.Suspended),
+		slept:    r.slept,
 		state:    rows[:n],
 		goal:     rows[n : 2*n],
 		source:   t.Source,
@@ -449,6 +453,7 @@ func (r *run) addTick(t *record.Tick) error {
 	}
 	k.cut = t.RangeClipped | t.StepClipped | t.Held | t.Frozen
 	r.ticks = append(r.ticks, k)
+	r.slept = 0
 	return nil
 }
 
