@@ -204,10 +204,12 @@ func (e *Episodes) prepare(ctx context.Context, task string) error {
 	e.mu.Lock()
 	failing := e.failing
 	e.mu.Unlock()
+	why := e.cfg.Robot.NotReady()
+	if failing != "" {
+		why = "nothing can be recorded now, mend this first: " + failing
+	}
 	var err error
-	if why := e.cfg.Robot.NotReady(); failing != "" {
-		err = errors.New("nothing can be recorded now, mend this first: " + failing)
-	} else if why != "" {
+	if why != "" {
 		err = errors.New(why)
 	} else {
 		err = e.cfg.Robot.Begin(ctx, task)
