@@ -145,7 +145,8 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 		return false, err
 	case absent, owner != "" && owner != file && !strings.EqualFold(answer, "w"):
 		return false, exit.Errorf(exit.Config, "the motors at %s have the calibration %s and not %s: nothing was "+
-			"written; give this arm's port or --id, or run the command again and answer w or c", k.Bus, owner, file)
+			"written; give this arm's port or --id, or run the command again and give another answer", k.Bus, owner,
+			file)
 	}
 	if err := k.torqueOff(ctx); err != nil {
 		return false, err
