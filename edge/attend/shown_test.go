@@ -48,10 +48,10 @@ func goals(t *testing.T, s *stage) (out []float32) {
 }
 
 // ticks returns the ticks of the records in a folder.
-func ticks(t *testing.T, dir string) (all []*record.Tick) {
+func ticks(t *testing.T, dir string) (all []record.Tick) {
 	t.Helper()
 	rttest.Must(record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
-		all = append(all, m)
+		all = append(all, *m)
 		return nil
 	}}))(t)
 	return all

@@ -21,8 +21,8 @@ func bytesOf(t testing.TB, text string) []byte {
 
 var six = []byte{1, 2, 3, 4, 5, 6}
 
-// split splits an intact frame. What follows the instruction of a status frame of protocol 2.0 begins with the error
-// byte; in the other frame the error byte has the place of the instruction.
+// split splits an intact frame. The parameters of a status frame of protocol 2.0 begin with the error byte; in the
+// other protocols the error byte has the place of the instruction.
 func split(f Format, b []byte) (id byte, inst Instruction, params []byte) {
 	if f != (Dynamixel2{}) {
 		return b[2], Instruction(b[4]), b[5 : len(b)-1]
