@@ -1,16 +1,19 @@
 package serve
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/stage"
 )
 
 // bare is ONNX Runtime without a server: it runs the same policy on prepared rows.
@@ -59,7 +62,7 @@ func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Durati
 // auditLog is the server's audit, read as it grows.
 type auditLog struct {
 	name string
-	seen int // lines that were read
+	at   int64 // bytes that were read
 
 	own, wait, decode, inference []float64 // ms, since the second reading
 	rows, runs                   float64
@@ -76,20 +79,34 @@ type load struct {
 // read reads the lines since the last reading, and returns their batches by size.
 func (l *auditLog) read() (batches map[int]*load, err error) {
 	time.Sleep(100 * time.Millisecond) // the server writes the lines after it has sent the answers
-	lines, err := stage.ReadAudit[struct {
-		Batch     int     `json:"batch"`
-		Row       int     `json:"row"`
-		Wait      float64 `json:"queue_wait_ms"`
-		Decode    float64 `json:"decode_ms"`
-		Inference float64 `json:"inference_ms"`
-		Service   float64 `json:"service_ms"`
-		Outcome   string  `json:"outcome"`
-	}](l.name, true) // an incomplete line is read again later
+	file, err := os.Open(l.name)
 	if err != nil {
 		return nil, err
 	}
+	defer file.Close()
+	if _, err := file.Seek(l.at, io.SeekStart); err != nil {
+		return nil, err
+	}
 	batches = map[int]*load{}
-	for _, line := range lines[l.seen:] {
+	lines := bufio.NewReader(file)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil { // an incomplete line is read again later
+			break
+		}
+		l.at += int64(len(text))
+		var line struct {
+			Batch     int     `json:"batch"`
+			Row       int     `json:"row"`
+			Wait      float64 `json:"queue_wait_ms"`
+			Decode    float64 `json:"decode_ms"`
+			Inference float64 `json:"inference_ms"`
+			Service   float64 `json:"service_ms"`
+			Outcome   string  `json:"outcome"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return nil, err
+		}
 		if line.Outcome != "ok" {
 			continue
 		}
@@ -114,7 +131,6 @@ func (l *auditLog) read() (batches map[int]*load, err error) {
 			}
 		}
 	}
-	l.seen = len(lines)
 	l.readings++
 	return batches, nil
 }
