@@ -19,8 +19,8 @@ var sizes = []struct {
 	room   float64 // share by which the tree may exceed the figure
 	of     func(count.Figures) int
 }{
-	{"tokens without tests", 925_000, 0.02, func(f count.Figures) int { return f.Tokens }},
-	{"tokens in tests", 850_000, 0.02, func(f count.Figures) int { return f.TestTokens }},
+	{"tokens without tests", 920_000, 0.02, func(f count.Figures) int { return f.Tokens }},
+	{"tokens in tests", 844_000, 0.02, func(f count.Figures) int { return f.TestTokens }},
 	{"functions over 70 lines", 0, 0, func(f count.Figures) int { return longer(f.Functions, maxFunctionLines) }},
 	{"lines of code over 120 columns", 292, 0.02, func(f count.Figures) int { return f.Long }},
 	{"assignments of three values", 15, 0, func(f count.Figures) int { return f.Assignments }},
