@@ -130,7 +130,7 @@ func Refusals(text string) (list []Refusal) {
 		if line == "" || strings.HasPrefix(line, "//") {
 			continue
 		}
-		args, want, _ := strings.Cut(line, " => ")
+		args, want, _ := strings.Cut(line, "=> ")
 		code, says, _ := strings.Cut(want, " ")
 		list = append(list, Refusal{args, rttest.OrPanic(strconv.Atoi(code)), says})
 	}
