@@ -154,9 +154,9 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// owner returns the file with the calibration that the motors have: the arm's file, whose calibration is c, or that of
-// another arm in the same folder or, if the folder is LeRobot's, in any of LeRobot's folders. Without such a file it
-// returns "".
+// owner returns the file whose calibration the motors have, or "" if it finds no such file. It compares the motors with
+// the arm's file, whose calibration is c, and with the files of other arms in the same folder. If that folder is
+// LeRobot's, it also compares them with the files in LeRobot's other folders.
 func (k *calibrator) owner(c servo.Calibration) (file string, err error) {
 	file = k.File()
 	all, names := []servo.Calibration{c}, []string{file}
@@ -458,8 +458,8 @@ func (k *calibrator) save(c servo.Calibration) error {
 	return nil
 }
 
-// pair makes the second servo of a joint read what its first servo m reads with the calibration c, since both take the
-// same goals.
+// pair makes the second servo of a joint read the same position as its first servo m reads with the calibration c. Both
+// servos get the same goals.
 func (k *calibrator) pair(m robot.Motor, c servo.MotorCalibration) error {
 	m.DriveMode = c.DriveMode
 	shadow := shadowOf(m)

@@ -8,8 +8,7 @@ import (
 
 // originalDRTC is the DRTC program's client. It differs from drtc in these points. A chunk starts at the last step run,
 // so its first row is always late. An older chunk fills the steps that a newer chunk lacks, and Pop jumps over gaps.
-// Spans pass over gaps and start one step after the chunk that they condition. The first request waits s_min + epsilon
-// ticks.
+// Spans pass over gaps and begin at the chunk's second step. The first request waits s_min + epsilon ticks.
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {

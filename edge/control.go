@@ -462,8 +462,8 @@ func (c *control) merge(now rt.Instant) {
 	if c.mode.drives() == policy {
 		c.arm.StartArming()
 	}
-	// Without an open session, the chunk answers a request of a lost session. While a camera is away, all actions of a
-	// chunk are too old to run.
+	// Two kinds of chunks do not change the run's state: a chunk that answers a request of a lost session, and a chunk
+	// whose actions are all too old to run, for example because a camera is away.
 	asked := c.asked(key)
 	old := asked != 0 && c.core.MaxAge > 0 && now.Sub(asked) > c.core.MaxAge
 	if c.heldAll == 0 && c.session.epoch != 0 && !old {

@@ -652,7 +652,8 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	}
 }
 
-// A chunk whose actions are all too old to run, as while a camera is away, does not change the state of a stalled run.
+// A stalled run stays stalled after a chunk whose actions are all too old to run. Such chunks come while a camera is
+// away.
 func TestAChunkTooOldToRunStaysStalled(t *testing.T) {
 	r := running(t, 40)
 	r.step(2 * testHorizon)

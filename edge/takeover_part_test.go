@@ -115,8 +115,8 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	}
 }
 
-// Goal: a part that was away is armed again, even if the other part has stayed armed: in a correction at the leader's
-// next pose, and in a run without a policy at once.
+// Goal: a part that was away is armed again, even if the other part has stayed armed. In a correction the leader's next
+// pose arms the part. In a run without a policy the next tick arms it.
 func TestAPartThatReturnsIsArmed(t *testing.T) {
 	for name, tick := range map[string]func(*rig, *fakeLeader){
 		"a correction": func(r *rig, l *fakeLeader) { r.led(1, l) },

@@ -115,7 +115,7 @@ func both[M any](f, g func(*M) error) func(*M) error {
 	}
 }
 
-// ReadFile is Read for a file that Open accepts.
+// ReadFile opens a file with Open and visits its messages with Read.
 func ReadFile(name string, v Visitor) (info Info, err error) {
 	f, err := Open(name)
 	if err != nil {
@@ -320,8 +320,8 @@ func FilesOf(dirs []string, id string) (names []string, err error) {
 // clock of a file server may differ a little.
 const restAfter = time.Minute
 
-// Written reports whether a run is still writing the file, whose end will then follow. On a file system without locks,
-// such as some network shares, only the age of the file's last change shows that.
+// Written reports whether a run is still writing the file. The run's lock on the file shows that. On a file system
+// without locks, such as some network shares, Written is true for a file without an end that has changed recently.
 func Written(f *os.File) bool {
 	if err := locked(f); err == nil || errors.Is(err, unix.EWOULDBLOCK) {
 		return err != nil

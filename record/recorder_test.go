@@ -435,7 +435,7 @@ func TestDiskThatFails(t *testing.T) {
 }
 
 // A save that the disk breaks off, in a chunk or at its end, is tried again at once, and no message gets into two
-// files. At the run's end, the file keeps what the disk has taken.
+// files. At the run's end, the file keeps the messages that the disk has accepted.
 func TestASaveThatFails(t *testing.T) {
 	for _, breaks := range []int64{75, 108} {
 		r, _ := recorderAt(t, Config{Mode: Ring})

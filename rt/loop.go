@@ -289,7 +289,7 @@ func nextDeadline(prev, now Instant, period time.Duration) (next Instant, skippe
 	return next, skipped
 }
 
-// Grant returns what the kernel granted. It is final once the first step runs.
+// Grant returns the kernel's grants. The result is final once the first step runs.
 func (l *Loop) Grant() Grant { return *l.grant.Load() }
 
 // Stats returns the current counters.

@@ -31,8 +31,8 @@ type Replayed struct {
 	Differences []Difference `json:"differences"`
 }
 
-// OtherModel is a bundle that answered some of the captured requests and differs from the manifest's: the answers to
-// these requests are not compared.
+// OtherModel is a bundle that differs from the manifest's bundle and answered some of the captured requests. Replay
+// does not compare the answers to these requests.
 type OtherModel struct {
 	SHA256   string `json:"sha256"`   // digest of the other bundle, which answered then
 	Requests int    `json:"requests"` // captures of the other bundle, which are not compared

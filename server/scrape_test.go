@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
-// discarded is an answer that nobody reads.
+// discarded is an http.ResponseWriter that keeps only the header.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header         { return d.header }

@@ -133,7 +133,7 @@ func TestShadowInAnotherPlace(t *testing.T) {
 	for _, tt := range []struct {
 		shadow int32
 		want   error
-	}{{4090, nil}, {4100, servo.ErrTurn}, {3700, servo.ErrSetting}} { // at 4100, beyond the encoder's seam, it reads 4
+	}{{4090, nil}, {4100, servo.ErrTurn}, {3700, servo.ErrSetting}} { // 4100 is beyond the seam: the encoder reads 4
 		s.Raw[1].Store(4000)
 		s.Raw[2].Store(tt.shadow)
 		bus := simOf(t, r, servosim.Config{Plant: s})
@@ -144,8 +144,8 @@ func TestShadowInAnotherPlace(t *testing.T) {
 	}
 }
 
-// Goal: OpenArm takes the bits of other software out of the Drive_Mode of both motors of a joint, which face each
-// other, and leaves each its direction. Until then the second motor obeys every write to the first one.
+// Goal: OpenArm keeps the direction of both motors of a joint, which face each other, and clears the bits of Drive_Mode
+// that other software has set. Before OpenArm, the second motor obeys every write to the first motor.
 func TestShadowKeepsItsDirection(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")

@@ -125,9 +125,9 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
-// noteCalibration notes doubtful values of a calibration that may be on purpose: each range that edge-rt calibrate
-// would not accept, and each drive_mode without effect. Like LeRobot, the driver does not reverse a position in
-// degrees.
+// noteCalibration notes doubtful values of a calibration, but accepts them, because the user may have chosen them. Such
+// values are a range that edge-rt calibrate would refuse, and a drive_mode without effect. Neither the driver nor
+// LeRobot reverses a position in degrees.
 func (a *Arm) noteCalibration(calibration Calibration) {
 	for i, m := range a.robot.Motors {
 		c := calibration[m.Name]

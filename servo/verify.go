@@ -73,7 +73,7 @@ func (h *health) verifyUnchecked(stale robot.Joints, deadline rt.Instant) {
 		if h.bus.gather(w.group, healthLoss, end) == 0 {
 			h.recordWindow(w)
 		} else if failed++; failed == verifyFails {
-			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the next tick begins with the other windows
+			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the next tick begins with the next window
 			return
 		}
 	}

@@ -95,7 +95,7 @@ func NewWorld(seed uint64, direction int) *World {
 	return w
 }
 
-// reset makes w the world that NewWorld returns and forgets all legs.
+// reset makes w equal to a world that NewWorld has just made.
 //
 //rt:noalloc
 func (w *World) reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }

@@ -121,8 +121,8 @@ func Tool[O any](run func(O) error) {
 	}
 }
 
-// LongTool does the same as Tool for a tool whose context ends at SIGINT, SIGTERM or SIGHUP. Under nohup it ignores
-// SIGHUP.
+// LongTool does the same as Tool, and gives run a context that ends at SIGINT, SIGTERM or SIGHUP. Under nohup it
+// ignores SIGHUP.
 func LongTool[O any](run func(context.Context, O) error) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {

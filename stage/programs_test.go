@@ -30,7 +30,7 @@ func TestScrubbed(t *testing.T) {
 	rttest.Equal(t, got, want, "scrubbed")
 }
 
-// A terminal that closes ends a tool in order, so that it removes its files and writes its log.
+// When its terminal closes, a tool ends in order: it can still remove its files and write its log.
 func TestAHangupEndsALongTool(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
 		t.Skip("nohup keeps the signal away")

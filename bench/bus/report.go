@@ -39,7 +39,7 @@ type Report struct {
 	RatioP50 float64  `json:"ratio_p50"`     // ratio, driver to echo, of the durations of cycles
 	RatioP99 float64  `json:"ratio_p99"`     // ratio, driver to echo, of the durations of cycles
 	RatioCPU float64  `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
-	Pairs    Pairs    `json:"pairs"`         // pairs of slices, the driver's and the C program's
+	Pairs    Pairs    `json:"pairs"`         // pairs of slices, one slice of the driver and one of the C program
 	// heap objects of the whole process during the driver's cycles
 	Allocs    uint64  `json:"allocs"`
 	Overruns  uint64  `json:"overruns_own"`                // overruns of the driver's loop

@@ -47,7 +47,7 @@ type Link struct {
 	WarmedUp    bool    `json:"warmed_up"`            // the server has run its policy
 }
 
-// measure examines what a run would use: buses, cameras, certificates and the server.
+// measure examines the buses, the cameras, the certificates and the server that a run would use.
 func (d *doctor) measure(ctx context.Context) (all []Finding) {
 	swapped := device.CheckSwapped(d.Places, rt.KernelClock())
 	if swapped != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// kiwi is a LeKiwi on a simulated bus, a referee that checks what the motors receive, and a server
+// kiwi is a LeKiwi on a simulated bus, a referee that checks every byte to the motors, and a server
 // of a policy whose nine values include the base's velocities.
 type kiwi struct {
 	*process

@@ -607,7 +607,7 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 	}
 }
 
-// In lean-server | head, the reader ends before the server, so nobody reads the log and the final table. The server
+// In lean-server | head, the reader ends before the server, so the log and the final table have no reader. The server
 // still serves until a signal ends it, and ends without an error.
 func TestServerOutlivesItsReader(t *testing.T) {
 	pipe, out, err := os.Pipe()

@@ -127,8 +127,8 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Goal: the program also ends if nobody reads its table or its audit lines; it then reports that, and ends with
-// code 1.
+// Goal: the program also ends if its table or its audit lines have no reader. It then reports that, and ends
+// with code 1.
 func TestEndsWhileNobodyTakesItsOutput(t *testing.T) {
 	rttest.RealTime(t)
 	for what, args := range map[string][]string{"standard output": nil, "audit": {"--audit", "-"}} {

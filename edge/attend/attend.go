@@ -68,7 +68,7 @@ type Config struct {
 	Listen func(key func(string)) (stop func())
 
 	// Again arranges that hurry is called when a person requests the end a second time. hurry ends the parking. nil:
-	// nobody can shorten the parking.
+	// a person cannot shorten the parking.
 	Again func(hurry func())
 }
 

@@ -286,8 +286,8 @@ func (r *reader) goOn(s *span, file, instance string) error {
 	return nil
 }
 
-// read adds the later ticks of a file, and takes the end of the episode s, if the file is the next one of the run. The
-// file of the episode's beginning begins at the instant first.
+// read adds the ticks of a file to r, and sets the end of the episode s, if the file is the next file of the run. It
+// leaves out the ticks that the previous file has, too. The episode begins in the file whose first tick is at first.
 func (r *reader) read(s *span, name, instance string, first rt.Instant) error {
 	newest, to := r.frames[len(r.frames)-1].at, s.to
 	next := false
@@ -303,7 +303,7 @@ func (r *reader) read(s *span, name, instance string, first rt.Instant) error {
 			switch {
 			case !next:
 				return record.ErrEnough
-			case m.At <= newest: // the earlier file has it, too
+			case m.At <= newest: // the previous file has this tick, too
 				return nil
 			case len(r.spans) == 0 && m.Action.N > 0 && m.Episode != s.number:
 				to = min(to, m.At-1)

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// typed returns a channel with the function to which a run's keys go.
+// typed returns a channel from which a test gets the run's function for keys. The test calls it to press a key.
 func typed(cfg *Config) (keys chan func(string)) {
 	keys = make(chan func(string), 1)
 	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }

@@ -87,8 +87,9 @@ func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) 
 	return p.Named(err)
 }
 
-// Exchanged adds an explanation to err, the error of opening the followers, when the motors at a follower's port have
-// the calibration that the flags name for a leader, or, without such a name, one of LeRobot's folder for leaders.
+// Exchanged adds an explanation to err, the error of opening the followers, when the motors at a follower's port have a
+// leader's calibration. This is the calibration that the flags name for the leader. If the flags name no calibration,
+// it is any calibration in LeRobot's folder for leaders.
 func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
 	if !errors.Is(err, servo.ErrCalibration) && !errors.Is(err, servo.ErrWrongModel) &&
 		!errors.Is(err, servo.ErrMotorMissing) {

@@ -336,7 +336,7 @@ func (r *Run) Check() {
 	}
 }
 
-// LetGo switches the arm's torque off. It holds the arm instead if --on-exit is hold, nobody has called Release, and
+// LetGo switches the arm's torque off. It holds the arm instead if --on-exit is hold, Release was not called, and
 // exit.Held contains the code of the run's error. That error is ticked, the result of Loop, or, if ticked is nil, the
 // result of Failed.
 func (r *Run) LetGo(ticked error) {

@@ -143,7 +143,7 @@ func (p *Parts) ReadBy(t rt.Tick, deadline rt.Instant) {
 	was := p.holding
 	p.holding = !p.apart && p.stopped()
 	if was && !p.holding {
-		p.StartSlowly(t.Woke) // the schedule has run on meanwhile, so the arm is behind its actions
+		p.StartSlowly(t.Woke) // the arm has held still while the schedule ran on, so it must catch up
 	}
 	p.findPhase()
 }
@@ -408,7 +408,7 @@ func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Followe
 //rt:noalloc
 func (p *Parts) StartSlowly(now rt.Instant) { p.StartOnlySlowly(now, ^robot.Joints(0)) }
 
-// StartOnlySlowly is StartSlowly for the parts that have one of these joints.
+// StartOnlySlowly does the same as StartSlowly, but only for the parts whose first joint is one of these joints.
 //
 //rt:noalloc
 func (p *Parts) StartOnlySlowly(now rt.Instant, joints robot.Joints) {

@@ -273,7 +273,7 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 	a.clean()
 }
 
-// neverStalls makes an arm of motors whose joints do not count as stalled.
+// neverStalls changes the configuration of a test arm so that no joint counts as stalled.
 func neverStalls(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour }
 
 // Goal: a gripper that holds an object keeps its force when its protection trips. It opens when a goal opens it, and is

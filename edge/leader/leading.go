@@ -106,8 +106,8 @@ func (l *Leading) Forget() {
 	}
 }
 
-// Check evaluates a complete set of readings of an arm. began has, for each cause, the joints that do not lead and have
-// just got this cause. ended has the joints that lead again.
+// Check evaluates a complete set of readings of an arm. The result began lists, by cause, the joints that did not
+// have this cause before. The result ended lists the joints that lead again.
 //
 //rt:noalloc
 func (l *Leading) Check(now rt.Instant, arm Encoders) (began [numCauses]robot.Joints, ended robot.Joints) {

@@ -296,8 +296,9 @@ func (p *Panel) takeTurn() bool {
 	}
 }
 
-// finishTurn calls do and ends the turn. It repeats the urgent commands with a higher number than before, because do
-// may have undone them: they came during do, or while its command waited for its turn.
+// finishTurn calls do, repeats some urgent commands, and ends the turn. It repeats the urgent commands with numbers
+// above the parameter before. They came during do, or while the command of do waited for its turn, and do may have
+// undone them.
 func (p *Panel) finishTurn(before int, do func()) {
 	defer func() { <-p.turn }() // deferred, so that after a panic other commands get their turns
 	do()

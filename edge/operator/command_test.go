@@ -95,7 +95,7 @@ type panel struct {
 	commands sync.WaitGroup
 }
 
-// resetting begins the reset of a panel with further actions.
+// resetting makes a panel with these actions and a reset, and begins the reset.
 func resetting(t *testing.T, actions map[string]Action) *panel {
 	began := make(chan bool)
 	p := &panel{server: make(chan bool)}

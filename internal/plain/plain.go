@@ -35,8 +35,8 @@ func Text(text string) string {
 	})
 }
 
-// Address returns an address with xxxxx in place of all from the scheme to the last @: a user without a password may be
-// a key, and a password may have any character.
+// Address returns an address with xxxxx in place of its user and password. It hides all characters between the scheme
+// and the last @, because a user without a password may be a key, and a password may contain any character.
 func Address(address string) string {
 	at := strings.LastIndexByte(address, '@')
 	if at < 0 {

@@ -20,8 +20,8 @@ const (
 	// are dropped and counted.
 	bufferBytes  = 64 << 10
 	flushTimeout = 3 * time.Second // longest time for writing the last lines
-	// pieceBytes is the size of one write, in whole lines. Its size separates a slow terminal from
-	// a blocked one: a serial console of 9600 baud accepts a piece in half of StallTimeout.
+	// pieceBytes is the largest size of one write of several lines. A slow terminal must accept a piece within
+	// StallTimeout, or it counts as blocked: a serial console of 9600 baud needs half of that time.
 	pieceBytes = 512
 )
 

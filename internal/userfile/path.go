@@ -71,8 +71,9 @@ func Write(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// Unchanged reports whether two results of os.Stat show the same file with the same content, or nil for an absent file.
-// Size and time alone do not suffice: they may be equal in two folders between which a link is swapped.
+// Unchanged compares two results of os.Stat, of which nil means an absent file. It reports whether both files are
+// absent, or both are the same file with the same size and time. Equal size and time do not suffice: if a link is
+// moved to another folder, the new file may have the size and the time of the old one.
 func Unchanged(a, b os.FileInfo) bool {
 	return a == b || os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A user may replace another user's file in a folder of theirs, such as a file that root has made there with sudo, but
-// only if the readers of the file can still read it.
+// Replace replaces another user's file in the caller's folder, for example a file that the caller made with sudo. It
+// fails if the readers of the old file could not read the new file.
 func TestReplaceAFileOfAnother(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give a file to another user")

@@ -40,7 +40,7 @@ type frame struct {
 	at       rt.Instant
 	tick     int   // tick that gives the state
 	action   int   // tick that gives the action; -1: no action began, and the goal of the frame's tick is the action
-	pictures []int // for each camera, the number in the run of the picture that the frame shows
+	pictures []int // for each camera, index in run.pictures of the picture that the frame shows
 	age      time.Duration
 	held     bool
 }
@@ -58,7 +58,7 @@ func (l Left) add(n int, format string, args ...any) {
 func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 	left.add(r.headless, "episodes whose beginning is in no file")
 	marks := r.marks
-	if c.Task != "" && len(marks) > 0 && marks[0].number == 0 { // no other task cuts the run
+	if c.Task != "" && len(marks) > 0 && marks[0].number == 0 { // a change of the task does not cut the run
 		marks = []mark{{begin: math.MinInt64, end: never}}
 	}
 	for _, m := range marks {
@@ -195,8 +195,8 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// startup is the longest time from the beginning of an episode until each camera has given a whole picture. A camera
-// may need it to start: teleop does not wait for pictures.
+// startup is the longest time from the beginning of an episode until each camera has given a whole picture. The cameras
+// may still be starting when an episode begins, because teleop does not wait for pictures.
 const startup = 2 * time.Second
 
 // show finds the pictures that each frame shows: from each camera the newest picture taken no later than the frame. It

@@ -176,8 +176,8 @@ func TestTheActionIsWhatWasSent(t *testing.T) {
 	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
 }
 
-// A missing tick, or one without an answer of the arm, shifts no frame in time: held frames fill short gaps, and long
-// gaps cut the episode, as does a machine that was suspended.
+// No frame shifts in time after missing ticks, or after ticks on which the arm did not answer. The export fills a short
+// gap with held frames. It cuts the episode at a long gap, and where the machine was suspended.
 func TestGaps(t *testing.T) {
 	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}, silent: [2]int{60, 70}, slept: 119}
 	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 5, record.Success)}

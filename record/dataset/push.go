@@ -120,8 +120,8 @@ func lastLine(text []byte) string {
 	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-// later returns two ways to push the dataset later. The commands, one line for a person's shell, first delete the tag
-// of an earlier push, with which LeRobot's loader would still find that push's files.
+// later returns two ways to push the dataset later. The second way is a line of commands for a shell. They move the tag
+// of an earlier push, because LeRobot's loader would otherwise still load the files of that push.
 func later(folder, repo string) string {
 	return fmt.Sprintf("the same export with --append pushes it, and these commands do so without a card: python3 -m "+
 		"pip install huggingface_hub && hf auth login && hf upload %[1]s '%[2]s' . --repo-type dataset --delete "+

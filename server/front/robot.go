@@ -123,14 +123,14 @@ func (r *Robot) connect(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case r.ack.HeldBy != "": // another robot has the name, such as a client of another server's front
+	case r.ack.HeldBy != "": // another robot has the name, perhaps a client of another server's front
 		name, release := r.gateway.name(r.kind.String(), r.addr)
 		r.open.ClientUUID = name
 		held := r.release
 		r.release = func() { held(); release() }
 		taken := r.ack.Error
 		err := r.connect(ctx)
-		if errors.Is(err, ErrRefused) && !errors.Is(err, ErrTemporary) { // such as a name that is not in clients
+		if errors.Is(err, ErrRefused) && !errors.Is(err, ErrTemporary) { // for example, clients lacks the name
 			err = fmt.Errorf("%w: %s: %w", ErrRefused, taken, ErrTemporary)
 		}
 		return err
@@ -307,7 +307,7 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 		return r.query(ctx, key, body, func(reply []byte) error { return wire.Parse(&ack, reply) })
 	}
 	err := ask()
-	// the session, and perhaps its name at another server, was given to another robot
+	// the server has ended the session, and another robot may have its name at another server now
 	if errors.Is(err, ErrTemporary) || err == nil && strings.HasPrefix(ack.Error, UnknownClient) {
 		if err = r.connect(ctx); err == nil {
 			err = ask()

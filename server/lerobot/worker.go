@@ -75,8 +75,8 @@ type worker struct {
 	killing string // the reason why this server is killing process; empty: it is not
 }
 
-// loaded is the description of a policy, which the worker sends in its first frame: keys of policy.Meta, of which rtc
-// is a boolean here, and keys about the worker.
+// loaded describes a policy. The worker sends it in its first frame. It has the keys of policy.Meta and keys about the
+// worker. The key rtc is a boolean here, unlike in policy.Meta.
 type loaded struct {
 	policy.Meta
 	LeRobot          string `json:"lerobot"`

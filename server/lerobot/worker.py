@@ -261,7 +261,8 @@ class Policy:
                 known, features = getattr(step, "_tensor_stats", None), getattr(step, "features", None) or {}
                 if known is None or key not in own:
                     continue
-                # A step's own shape counts, because EVO1 pads its vectors. An action needs no entry in a step's features.
+                # The shape of the step counts, not the policy's, because EVO1 pads its vectors. A step normalises an
+                # action even if its features lack it.
                 feature = features.get(key, own[key])
                 listed = feature.type in step.norm_map and (key in features or key == "action")
                 asked = getattr((getattr(self.config, "normalization_mapping", None) or {}).get(feature.type.value), "value", "IDENTITY")

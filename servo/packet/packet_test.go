@@ -214,7 +214,7 @@ func FuzzCutFindsReplyBehindNoise(f *testing.F) {
 					t.Fatalf("%T: Cut(% X) never found the reply behind %d bytes of noise", tt.format, in, len(noise))
 				}
 				if len(in)-len(next) > len(noise) {
-					break // the good reply, or a frame with some of its bytes, which Cut cannot distinguish from it
+					break // Cut found the good reply, or a frame with some of the good reply's bytes
 				}
 				rest = next
 			}

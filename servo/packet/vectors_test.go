@@ -63,9 +63,9 @@ func encodings(f Format, id byte, inst Instruction, params []byte) [][]byte {
 	return all
 }
 
-// Each request of the files comes from the encoder byte for byte, and Cut returns each status whole, with its values.
-// The simulator's vectors are of vendors' programs and manuals; a status to the broadcast id is a merged one, which is
-// Fast's.
+// The encoder makes each request of the files byte for byte, and Cut returns each status whole, with its values. The
+// simulator's vectors come from vendors' programs and manuals. Cut refuses a status with the broadcast id, because that
+// holds the merged replies to a fast sync read.
 func TestVectors(t *testing.T) {
 	formats := map[string]Format{
 		"sts3215": Feetech, "ax-12a": Dynamixel1, "xl430-w250": Dynamixel2{}, "xl330-m288": Dynamixel2{},

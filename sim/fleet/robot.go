@@ -114,8 +114,8 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	return r.out, nil
 }
 
-// newCore makes the schedule for a world. The core has no stages that smooth, and no gate, because the world's servos
-// have their own limits.
+// newCore makes the schedule and the core for a world. The core does not smooth actions and has no gate, because the
+// world's servos have their own limits.
 func (r *Robot) newCore() error {
 	schedule, err := chunk.New(r.cfg.Schedule)
 	if err != nil {

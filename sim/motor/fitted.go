@@ -39,7 +39,7 @@ type Loop struct {
 	AmpsMax   float64
 	Speed     float64 // counts/s of the trajectory; 0: no limit
 	Accel     float64 // counts/s2; 0: no limit
-	DeadBand  float64 // counts around the goal without effort
+	DeadBand  float64 // counts: a smaller error adds no duty
 	StartDuty float64 // duty below which the motor gets no power
 
 	SpeedGoal float64 // counts/s, in mode Velocity
@@ -68,10 +68,10 @@ type fittedJoint struct {
 	target, pace float64 // place and speed of the trajectory
 	torque       bool
 	summed       float64 // duty that the I gain has added up
-	off          float64 // error of the step before
+	off          float64 // error in the previous step
 	extra        float64 // torque in N m that a script adds
 	duty, amps   float64
-	wish         float64 // duty without its limit
+	wish         float64 // duty before its limit is applied
 }
 
 const (

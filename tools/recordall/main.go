@@ -27,7 +27,7 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // time for an edge beyond its duration, because it may wait for its server
+	edgeLimit = 2 * time.Minute // longest time that an edge takes in addition to its duration, to wait for its server
 	// perChunk and perFile bound how often the writing thread allocates in a run: perChunk in the
 	// MCAP and zstd libraries for each chunk, of a second or half a MiB, and perFile at the
 	// beginning of a file. The runtime counts a thread's first few allocations late.
@@ -178,7 +178,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	return s, stage.ReadJSON(file, &s.Summary)
 }
 
-// wrong returns an error with the effects in this run that recording must not have.
+// wrong returns an error if recording has lost data, delayed ticks or allocated too much in this run.
 func (s *slice) wrong() error {
 	r := s.Record
 	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {

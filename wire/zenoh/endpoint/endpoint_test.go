@@ -310,7 +310,8 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 }
 
-// valid returns a change of a certificate: its validity begins and ends at these times from now.
+// valid returns a function that sets a certificate's period of validity. The period begins at from and ends at to, both
+// counted from now.
 func valid(from, to time.Duration) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }
 }
@@ -536,7 +537,7 @@ func TestRenewedCertificate(t *testing.T) {
 	rttest.Do(t, trusts(old.CA))
 	newCert, newKey := next.Issue("a", "127.0.0.1")
 	copyFile(t, newCert, cert)
-	rttest.Do(t, trusts(old.CA)) // the key of the new certificate has not come yet
+	rttest.Do(t, trusts(old.CA)) // the new certificate is here, and its key is not
 	copyFile(t, newKey, key)
 	rttest.Do(t, trusts(next.CA))
 	rttest.Fails(t, trusts(old.CA))

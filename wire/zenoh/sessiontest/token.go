@@ -47,7 +47,7 @@ func (d *Diary) of(key string) (all []string) {
 	return all
 }
 
-// diary is the Diary of a watcher in a case.
+// diary records the declarations and ends of tokens that a subscriber sees in a test.
 type diary struct {
 	Diary
 	t *testing.T
