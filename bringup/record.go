@@ -107,7 +107,7 @@ func (k *calibrator) sayMove() {
 }
 
 func (k *calibrator) sayFindings(bad string, sure bool) {
-	k.drawn = 0 // the next table is drawn below
+	k.drawn = 0 // so that show draws the next table below this message
 	k.printf("Not yet: %s.", bad)
 	if !sure {
 		k.printf("If the joint was at its end and not in its middle before, its range is right: press Enter again to " +

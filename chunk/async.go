@@ -5,8 +5,9 @@ import "github.com/edge-rt/edge-rt/rt"
 // async is SmolVLA's client. While at most the share Threshold of a chunk is left, an observation leaves on every tick,
 // unless the arm is where it was in the observation answered last. When no action is left, one observation leaves after
 // each answer even if the arm has not moved, and another one when the latency estimate has passed. Otherwise async
-// requests no step twice. async blends a new chunk into the queue and drops the queue's actions after the chunk's end.
-// An answer that is late, or older than a merged answer, changes nothing in the queue.
+// requests the same step again only when the latency estimate has passed. async blends a new chunk into the queue and
+// drops the queue's actions after the chunk's end. An answer that is late, or older than a merged answer, changes
+// nothing in the queue.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py. LeRobot's server discards some observations; our
 // client does not send those that an idle server would discard.

@@ -60,7 +60,7 @@ const (
 	defaultRequestTimeout = 5 * time.Second
 )
 
-// maxBuffer is longer than the actions of any chunk.
+// maxBuffer is the largest Config.Buffer. The actions of a usual chunk last only seconds.
 const maxBuffer = time.Minute
 
 // With AutoBuffer as Config.Buffer, the buffer follows the measured round trip. Before the first answer it is
@@ -95,7 +95,7 @@ type Config struct {
 	Buffer   time.Duration // rtc, append, v1: request below this runway; 0: 500 ms; or AutoBuffer
 
 	Threshold  float64 // async: request when at most this share of a chunk is left; 0: 0.5
-	Similarity float64 // async: an observation is new from this distance of states; 0 means 1; negative: always
+	Similarity float64 // async: least distance of a state from the state answered last; 0: 1; below 0: any distance
 	Aggregate  string  // async, v1: how two predictions for a step become one action, see Aggregates
 
 	RequestTimeout time.Duration // Compat: time-out of a request of rtc, append and sync; 0: 5 s

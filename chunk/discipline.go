@@ -18,7 +18,7 @@ import (
 type Discipline interface {
 	// Pop takes the action of this tick, [dof] in robot units; nil: there is none. The slice is valid until the next
 	// OnChunk. age is the action's age, counted from its observation's state or oldest picture, whichever is older. If
-	// the action is older than maxAge (0: no limit), Pop drops it and returns tooOld = true.
+	// the action is older than maxAge (0: no limit), Pop drops it, perhaps with others, and returns tooOld = true.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
 	// Peek returns the action that the next Pop would take, valid until that Pop; nil: there is none. A caller that

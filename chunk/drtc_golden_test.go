@@ -55,7 +55,8 @@ type lwwCase struct {
 	}
 }
 
-// The recorded register has a value, the writer's watermark and a reader's watermark.
+// The recorded register has a value and two watermarks. The writer's watermark refuses a key that is not newer. The
+// reader's watermark shows whether the reader has read the newest value.
 func TestWatermarkGolden(t *testing.T) {
 	for _, c := range section[lwwCase](t, "lww") {
 		t.Run(c.Name, func(t *testing.T) {

@@ -262,9 +262,7 @@ func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 	s.extend()
 }
 
-// watermark is the newest key that a last-write-wins register has accepted. A register with a reader has two
-// watermarks. The writer's watermark refuses a key that is not newer; the reader's shows whether the reader has read
-// the newest value.
+// watermark is the newest key that accept has accepted.
 type watermark int64
 
 // noKey is below every request key, so that accept accepts the first key.

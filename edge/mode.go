@@ -42,7 +42,7 @@ type effect uint8
 
 const (
 	takeOver effect = 1 << iota // the take-over is counted, and the leader gets an order
-	restart                     // actions that were planned or requested before never run
+	restart                     // actions that were planned or requested before the transition do not run
 	slowly                      // the arm starts slowly
 	consent                     // motors that have restarted may be armed
 	latch                       // the pause lasts until an operator resumes the run
@@ -124,7 +124,7 @@ const (
 	arming                // goal := present, torque on
 	policy
 	person // the person at the leader
-	home   // with --strategy episodic: the pose of the first arming, once
+	home   // the pose of the first arming, between two episodes of --strategy episodic; then the arm holds
 	park   // the pose of the first arming, then torque off
 )
 

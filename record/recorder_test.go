@@ -534,8 +534,8 @@ func TestRecorderNoAlloc(t *testing.T) {
 
 func none(string) bool { return false }
 
-// All messages of a run with episodes stay. The recorder deletes older files, and then loses,
-// counts and reports messages without room.
+// In a run with episodes the recorder deletes only the files of earlier runs. When their room is used up, too, it drops
+// new messages, counts them and reports them.
 func TestEpisodesAreNotDeleted(t *testing.T) {
 	const size = 12 << 20
 	var reports []Report

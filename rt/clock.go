@@ -23,7 +23,7 @@ type Clock interface {
 	SleepUntil(deadline Instant)
 }
 
-// restPoll is the interval at which Rest looks at its context.
+// restPoll is the interval at which Rest checks its context.
 const restPoll = 20 * time.Millisecond
 
 // Rest sleeps for d, or until ctx ends, and returns the error of ctx.

@@ -10,9 +10,9 @@
 //
 // The step's results for other threads leave through a Latest, where only the newest value matters
 // (a state, a picture, a chunk), or a Ring, where every element does. Both lend slots that were
-// allocated once. A Waker wakes a thread that sleeps in the kernel. All three neither block the
-// tick nor allocate; durations are recorded in a Hist, which any thread may read while the tick
-// writes it. memory.go keeps the garbage collector and the runtime's own allocations out of a run.
+// allocated once. A Waker wakes a thread that sleeps in the kernel. These three never block the
+// tick and never allocate. The tick records durations in a Hist, which any thread may read
+// meanwhile. memory.go keeps the garbage collector and the runtime's own allocations out of a run.
 //
 // Everything above this package takes its time from a Clock, so the same code runs on KernelClock
 // and, in a test's own time, on rttest.Clock.

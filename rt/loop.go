@@ -48,8 +48,8 @@ type Tick struct {
 	// later.
 	Overrun Overrun
 
-	// Stolen is the time that the host took of this machine's CPUs, as read since the last tick. It
-	// is read some times a second at most, and known up to 100 ms late.
+	// Stolen is the time that the host took of this machine's CPUs between the loop's last two readings; 0 without a
+	// reading since the last tick. The loop reads about every 100 ms, or every second while the host never took time.
 	Stolen time.Duration
 }
 

@@ -50,7 +50,7 @@ func ReadHeap() HeapStat {
 
 // CountHeap returns the counters, exact to a single object. It stops the world for some 20 us, and does not allocate.
 //
-// Owner: any goroutine but the tick's, and not while it runs often.
+// Owner: any goroutine but the tick's. Call it rarely while the tick runs.
 func CountHeap() HeapStat {
 	heapMeter.mu.Lock()
 	defer heapMeter.mu.Unlock()

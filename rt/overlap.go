@@ -17,7 +17,7 @@ type Waiter interface {
 // waited, and the read must wait itself.
 type Pause func(until Instant, device Waiter) bool
 
-// overlapSlice is the longest wait for one device while several reads wait for bytes.
+// overlapSlice is the longest wait for one device while several reads are in progress.
 const overlapSlice = 100 * time.Microsecond
 
 // Overlap runs the reads of several buses at the same time, on the caller's thread. Each read is a coroutine: while it

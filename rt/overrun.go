@@ -2,8 +2,8 @@ package rt
 
 import "time"
 
-// Wait is how long a step waited for I/O. Meant is the time until the deadline of the wait or the reply, and Took the
-// time until the thread ran again.
+// Wait is how long a step waited for I/O. Meant is the time until the reply came or the wait's deadline passed. Took is
+// the time until the thread ran again.
 type Wait struct{ Meant, Took time.Duration }
 
 // Add counts another wait.
@@ -40,8 +40,9 @@ const (
 	overrunsMax = 32
 )
 
-// overrunClassifier separates the loop's own overruns from its host's. It takes the time that the host stole from just
-// before the first overrun to stealLag after the last: this time excuses overruns of the same total length.
+// overrunClassifier separates the loop's own overruns from its host's. The time that the host stole between two
+// readings excuses overruns of the same total length. The first reading is before the first overrun, and the second is
+// stealLag after the last one, or at once when overrunsMax overruns wait.
 //
 // Owner: the loop's thread.
 type overrunClassifier struct {

@@ -40,7 +40,8 @@ func (r *stealReader) read() time.Duration {
 	return parseSteal(r.line[:n])
 }
 
-// statFile stays open for the life of the process; -1 where it does not exist.
+// statFile returns a descriptor of /proc/stat, which stays open for the life of the process; -1 if the file does not
+// exist.
 var statFile = sync.OnceValue(func() int {
 	fd, err := unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -21,7 +21,7 @@ type ArmConfig struct {
 	Calibration Calibration // calibration that LoadCalibration returns
 	File        string      // path of the file that LoadCalibration read, for messages; empty: no file
 	Clock       rt.Clock    // nil: the kernel's clock
-	Port        Port        // nil: OpenPort(Path, Robot.Baud)
+	Port        Port        // nil: OpenArm opens Path with OpenPortAlone
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
 	// OpenArm adds to this set the joints whose motor has restarted, even if OpenArm fails afterwards; nil: OpenArm
 	// does not report these joints
@@ -58,7 +58,7 @@ type Arm struct {
 	counts  counts
 }
 
-// armConst holds the fields that are constant after OpenArm.
+// armConst holds the fields that are constant after OpenArm, except period, which SetPeriod sets.
 type armConst struct {
 	path         string
 	robot        robot.Robot
@@ -109,9 +109,9 @@ type rows struct{ position, goal, torque, velocity, spin table.Row }
 // OpenArm opens the port, finds every motor, checks model and calibration, and writes the robot's
 // settings where they differ. Torque stays as it is. After OpenArm every joint has a position.
 //
-// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrPort, ErrMotorMissing, ErrWrongModel,
-// ErrCalibration, ErrTorqueOn, ErrTurn, ErrSetting, ErrLatched or ErrCanceled, and then closes the
-// port.
+// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrPort, ErrMotorMissing, ErrWrongModel, ErrCalibration,
+// ErrTorqueOn, ErrTorque, ErrTurn, ErrSetting, ErrLatched or ErrCanceled, or with the error of one exchange on the bus,
+// such as ErrNoReply. It then closes the port.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
 		return nil, cfg.nameFile(err)

@@ -380,8 +380,8 @@ func CalibrationPath(r robot.Robot, id string) string {
 }
 
 // calibrationRoots returns the folders that may contain LeRobot's calibrations. New calibrations are written into the
-// first folder, for which a variable that is set but empty counts as unset. LeRobot takes such a variable for the
-// working directory, probably by mistake. If the working directory gives another folder, that folder is the second.
+// first folder. If a variable is set but empty, the first folder is the one without that variable. LeRobot takes such a
+// variable for the working directory, probably by mistake. If this gives another folder, that folder is the second.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)

@@ -16,7 +16,7 @@ type Stats struct {
 	Cycles       uint64   // calls of Read
 	Lost         uint64   // positions that were requested and did not come
 	Corrupt      uint64   // sequences of bytes that were no frame, and frames of servos to which no request was sent
-	Late         uint64   // replies that came so late that the next cycle discarded them
+	Late         uint64   // replies that came during a later request and were discarded
 	Retries      uint64   // repeated transactions; a tick repeats at most one, and only if the reply can come in time
 	Refused      uint64   // requests that a motor refused in its answer
 	Alerts       uint64   // positions that came with a fault

@@ -51,10 +51,10 @@ func (a *Arm) Rescue() error {
 type rescue struct {
 	joints   robot.Joints // joints that may be armed outside their range
 	before   []speed      // speed limits that the servos of joints had before
-	leftover []speed      // limits that OpenArm found in servos under torque, see findLimits
+	leftover []speed      // values that findLimits has deferred, for servos under torque
 }
 
-// speed is a register that limits the speed of a servo, with the value to restore.
+// speed is a value to write into a register that limits a servo's speed, acceleration or current.
 type speed struct {
 	unit  int
 	row   table.Row
@@ -109,7 +109,7 @@ func (a *Arm) restoreSpeeds() error {
 	return a.setSpeeds(&a.rescue.leftover)
 }
 
-// setSpeeds writes speeds and removes those that were written from the list.
+// setSpeeds writes the speeds of the list, and removes each speed from the list once it is written.
 func (a *Arm) setSpeeds(list *[]speed) error {
 	for len(*list) > 0 {
 		if err := a.setSpeed((*list)[0]); err != nil {
@@ -123,8 +123,8 @@ func (a *Arm) setSpeeds(list *[]speed) error {
 func (a *Arm) setSpeed(s speed) error { return a.write(a.units[s.unit], s.row, s.value) }
 
 // fullSpeed returns the value of a servo's speed register at which the servo has its full speed; unit is the counts per
-// second of one step. For servos other than an STS, 0 means no limit. For an STS, 0 may mean a stop, so fullSpeed
-// returns the register's value after power-up.
+// second of one step. In a Dynamixel, 0 means no limit. In an STS or SMS, 0 may mean a stop, so fullSpeed returns the
+// register's value after power-up.
 func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
@@ -143,9 +143,9 @@ func (a *Arm) EndRescue() error {
 	return nil
 }
 
-// findLimits sets registers in RAM with which a killed run or other software has left a servo slow or weak back to
-// their power-up values: those of a limp servo at once, those of a servo under torque, which may be moving, when it is
-// armed.
+// findLimits restores the power-up values of registers in RAM with which a killed run or other software has left a
+// servo slow or weak. It writes to a limp servo at once. A servo under torque may be moving, so restoreSpeeds writes to
+// it at the end of the arming.
 func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]

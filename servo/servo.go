@@ -33,8 +33,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// The reasons why OpenArm fails. Errors of this package wrap one of them and name the value found,
-// the value expected and the remedy.
+// The reasons why OpenArm fails. An error that wraps one of them names the value found, the value expected and the
+// remedy.
 var (
 	ErrPortAbsent   = errors.New("servo: no such port")
 	ErrPortBusy     = errors.New("servo: port is in use")

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// KeyRoot begins every key. Because of the @, no wildcard matches the key's first chunk, so that a subscriber of **
-// does not get the robots' traffic by accident.
+// KeyRoot begins every key of a service. Because of the @, no wildcard matches the key's first chunk, so that a
+// subscriber of ** does not get the robots' traffic by accident.
 const KeyRoot = "@lerobot"
 
 // ServerAliveAny matches the liveliness token of every server of every service.

@@ -79,7 +79,7 @@ func simBus(t *testing.T) *servosim.Bus {
 	return simBusAt(t, "")
 }
 
-// simBusAt does the same as simBus, and makes link a link to the device.
+// simBusAt does the same as simBus, and creates a symbolic link to the device at the path link; empty: no link.
 func simBusAt(t *testing.T, link string) *servosim.Bus {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs

@@ -114,8 +114,8 @@ func (g *Jog) Help() string {
 		" (j and k: the one before, the next); hold the up or down arrow to move it; Esc ends the run"
 }
 
-// Jogged makes the keys of a Jog lead: its pose is the follower's goal, moved by one tick of the
-// pressed keys. Owner: the tick thread.
+// Jogged is a leader without an arm, which the keys of a Jog move. Its pose is the follower's goal, moved by the travel
+// of one tick in the directions of the pressed keys. Owner: the tick thread.
 type Jogged struct {
 	keys *Jog
 	step []float32 // largest travel of each follower joint in one tick

@@ -333,8 +333,8 @@ func (p *Panel) Between(f func()) {
 	p.finishTurn(p.newestUrge(), f)
 }
 
-// Buttons returns the commands of this source that the page offers. For a take-over it returns one command for all
-// parts, and one command for each of Parts.
+// Buttons returns the commands in Actions for which the page has a button or a form. For a take-over it returns one
+// command for all parts, and one command for each of Parts.
 func (p *Panel) Buttons() (buttons []Command) {
 	for _, c := range Commands {
 		if _, able := p.Actions[c.Word]; !able || c.Label == "" && c.Text == "" {

@@ -355,8 +355,9 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
 }
 
-// keepOne returns the ack that counts among the answers to one session request, and closes the sessions of the others.
-// best is nil without an ack. unusable is the error of an answer that is no ack; nil if there is none.
+// keepOne selects one ack among the answers to a session request, and closes the sessions of the others. An accepted
+// ack is better than a refusal. Among equals, the ack of the server with this id is better. best is nil if no answer is
+// an ack. unusable is the error of an answer that is no ack, or nil.
 func (l *Link) keepOne(prefix, id string, replies []wire.Reply) (best *wire.SessionAck, unusable error) {
 	for _, r := range replies {
 		var ack wire.SessionAck

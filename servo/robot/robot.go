@@ -66,7 +66,7 @@ type Motor struct {
 	// lowest and highest position inside the calibrated range, in the joint's unit; both 0: no limits
 	Limits    [2]float64
 	FullTurn  bool    // the joint has no end stops: its calibration is the whole turn, without a motion
-	MinTravel float64 // smallest plausible range of a calibration, in degrees; 0: as LeastTravel sets it
+	MinTravel float64 // smallest plausible range of a calibration, in degrees; 0: the default of LeastTravel
 	DriveMode int     // drive_mode of a new calibration
 	Homing    int     // homing_offset of a factory calibration
 	// rest position of a leader's gripper, at which little torque holds it for a person to pull;

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// In the smallest picture every block of the number is 4 pixels wide, so that JPEG preserves the
-// number.
+// A picture has a block for each bit of the frame's number. In the smallest picture a block is 4 pixels wide, so that
+// JPEG preserves the bit.
 const (
 	MinWidth  = 128
 	MinHeight = 64
