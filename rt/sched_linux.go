@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	loopPriority  = 80 // SCHED_FIFO; above the process's other threads and the kernel's interrupt threads, which have 50
+	loopPriority  = 80 // SCHED_FIFO; above the process's other threads and the kernel's interrupt threads (50)
 	fineSlack     = 1  // ns of timer slack for a loop without SCHED_FIFO; the default is 50 us
 	nicePasses    = 4  // largest number of passes over the threads; threads may start during a pass
 	minNice       = -20
