@@ -97,12 +97,13 @@ func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
 	}
 	for _, f := range followers {
 		for _, l := range leaders {
-			fits, _ := l.fits(f.Bus, clock)
-			file := l.File()
+			fits, file := false, l.File()
 			if l.ID == "" && l.Calibration == "" {
 				var none error
 				_, file, none = l.choose(servo.ArmConfig{Path: f.Bus, Robot: l.Robot, Clock: clock})
 				fits = none == nil
+			} else {
+				fits, _ = l.fits(f.Bus, clock)
 			}
 			if fits {
 				return exit.With(exit.Config, fmt.Errorf("the arm on %s, given for the follower, has the calibration "+
