@@ -3,10 +3,8 @@ package faults
 import (
 	"encoding/csv"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/sim/fleet"
@@ -54,16 +52,23 @@ func (r *Report) WriteCSV(w io.Writer) error {
 
 // fields returns the values of a tick. A missing value is empty.
 func fields(t *fleet.Tick) []string {
-	flag := map[bool]int{true: 1}
-	at := time.Duration(t.Tick) * fleet.Period
-	f := fmt.Sprintf("%.9g,%d,%d,%d,%.9g,%d,%d,%d,%d,", at.Seconds(), t.Step, t.Size, t.Estimate,
-		float64(t.Estimate)*fleet.Period.Seconds()*1000, t.Cooldown, flag[t.Size == 0], flag[t.Requested],
-		flag[t.Received])
-	if t.Received {
-		f += fmt.Sprintf("%.9g,%.9g,%.9g,%.9g,%.9g,%d,%.9g,%.9g", t.Measured.Seconds()*1000, t.Sent.Seconds(),
-			t.ServerIn.Seconds(), t.ServerOut.Seconds(), t.ReceiveAt.Seconds(), t.Overlap, t.MeanL2, t.MaxL2)
-	} else {
-		f += ",,,,,,,"
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
+	flag := func(b bool) string {
+		if b {
+			return "1"
+		}
+		return "0"
 	}
-	return strings.Split(f, ",")
+	at := time.Duration(t.Tick) * fleet.Period
+	f := []string{
+		number(at.Seconds()), strconv.FormatInt(t.Step, 10), strconv.Itoa(t.Size), strconv.Itoa(t.Estimate),
+		number(float64(t.Estimate) * fleet.Period.Seconds() * 1000), strconv.Itoa(t.Cooldown), flag(t.Size == 0),
+		flag(t.Requested), flag(t.Received),
+	}
+	if !t.Received {
+		return append(f, "", "", "", "", "", "", "", "")
+	}
+	return append(f, number(t.Measured.Seconds()*1000), number(t.Sent.Seconds()), number(t.ServerIn.Seconds()),
+		number(t.ServerOut.Seconds()), number(t.ReceiveAt.Seconds()), strconv.Itoa(t.Overlap), number(t.MeanL2),
+		number(t.MaxL2))
 }
