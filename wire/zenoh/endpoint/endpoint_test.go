@@ -287,7 +287,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 			fix{[]string{`the authority "test CA" has expired in its root_ca_certificate`, "made anew"},
 				[]string{`the authority "test CA", which signed the client's certificate "robot-old", expired on`},
 				giveCA}},
-		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", valid(24*hour, 48*hour)),
+		{"an early one", mutual(good, ours.CA), shows("robot-early", valid(24*hour, 48*hour)),
 			fix{[]string{`robot-early.pem ("robot-early") is not valid before `},
 				[]string{`"robot-early" is not valid before `}, giveCA}},
 		{"one for servers", mutual(good, ours.CA), shows("robot-server", usage(x509.ExtKeyUsageServerAuth)),
